@@ -51,6 +51,8 @@ type Description struct {
 
 	// Fork says that Create copies what [CreateRequest.From] has written.
 	Fork bool
+	// Ahead says that Create and [Stopper.Start] do what [CreateRequest.Ahead] asks for.
+	Ahead bool
 
 	// Environment lists the variables of the host's environment that the plugin
 	// process wants to see, for example E2B_API_KEY. All others but a short list
@@ -101,6 +103,7 @@ const (
 	CapObserve Capability = "observe"
 	CapFork    Capability = "fork"
 	CapBudget  Capability = "budget"
+	CapAhead   Capability = "ahead"
 )
 
 // Finding is one thing that Check looked at.

@@ -115,6 +115,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapObserve, d.Observe)
 	add(CapFork, d.Fork)
 	add(CapBudget, d.Budget)
+	add(CapAhead, d.Ahead && stop)
 	return caps
 }
 

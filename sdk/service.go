@@ -249,6 +249,9 @@ func (s *service) Create(stream createStream) error {
 			return Errorf(ReasonConfig, "a fork is a sandbox that is kept")
 		}
 	}
+	if req.Ahead && (req.Keep || !s.facts.Has(CapAhead)) {
+		return Errorf(ReasonUnsupported, "backend %q cannot make this sandbox ahead of its use", s.facts.Name)
+	}
 	var diags []Diagnostic
 	req.Config, diags = decodeConfig(s.config, s.fields, start.GetSpec().GetConfigJson())
 	if err := errors.Join(checkRequest(req), s.facts.admits(&req.Spec), diagnosticsError(diags)); err != nil {

@@ -189,6 +189,13 @@ type CreateRequest struct {
 	// of what was written to its workspace and output. It may be ready; no command runs in it, and Create leaves it as it
 	// is. Only with [Description.Fork].
 	From *Handle
+	// Ahead says that the sandbox is made before anybody asks for it, so that little is left to do then. The host calls
+	// [Stopper.Start] once before it uses the sandbox, and only while Workspace.Source is the same directory with the same
+	// owner and mode. From then on the sandbox must be like one that is made at that time: show the source as it is, and
+	// compare with that in [ChangeLister]. Where it cannot be, Start returns an error, and the host makes another one. A
+	// spec for which this is not worth it is an [Error] with [ReasonUnsupported]. Only with [Description.Ahead], and never
+	// with Keep.
+	Ahead bool
 
 	// Allocated sends the handle to the host. Call it before anything exists outside
 	// the process, and again when Data changes; it returns once the host has the

@@ -56,7 +56,7 @@ func TestArrangeValueIsNotADash(t *testing.T) {
 
 func arrangeForTest(t *testing.T, argv []string) (*call, error) {
 	t.Helper()
-	k, err := newParser(&grammar{}, newUI(os.Stdin, os.Stdout, os.Stderr))
+	k, err := build(&grammar{}).of(newUI(os.Stdin, os.Stdout, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func FuzzArrange(f *testing.F) {
 	for _, s := range []string{"run a --fail-fast b -- c -d", "fmt -check -", "run -it -e -- x", "-- --", "run --memory", "run -", "-x=--"} {
 		f.Add(s)
 	}
-	k, err := newParser(&grammar{}, newUI(os.Stdin, os.Stdout, os.Stderr))
+	k, err := build(&grammar{}).of(newUI(os.Stdin, os.Stdout, os.Stderr))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestCommandsInText(t *testing.T) {
 
 // TestCommandsInHelp does the same with the examples in the help texts.
 func TestCommandsInHelp(t *testing.T) {
-	k, err := newParser(&grammar{}, newUI(os.Stdin, os.Stdout, os.Stderr))
+	k, err := build(&grammar{}).of(newUI(os.Stdin, os.Stdout, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestCommandsInHelp(t *testing.T) {
 }
 
 func understood(t *testing.T, args []string) error {
-	k, err := newParser(&grammar{}, newUI(os.Stdin, os.Stdout, os.Stderr))
+	k, err := build(&grammar{}).of(newUI(os.Stdin, os.Stdout, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/alecthomas/kong"
 
 	"github.com/hutch-run/hutch/cmd/hutch/internal/pages"
@@ -106,23 +108,39 @@ var groups = kong.Groups{
 	"output":       "Output",
 }
 
-// newParser builds the parser of a grammar, which is a *grammar or one of the quick ones.
-func newParser(g any, u *ui) (*kong.Kong, error) {
-	return kong.New(g, append(numbers,
+// built is a parser whose command has not come yet.
+type built struct {
+	parser *kong.Kong
+	err    error
+	u      *ui
+}
+
+// of returns the parser for a command, once.
+func (b *built) of(u *ui) (*kong.Kong, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	b.u = u
+	return b.parser, errors.Join(kong.Bind(u).Apply(b.parser), kong.Writers(u.out, u.err).Apply(b.parser))
+}
+
+// build builds the parser of a grammar, which is a *grammar or one of the quick ones.
+func build(g any) *built {
+	b := &built{}
+	b.parser, b.err = kong.New(g, append(numbers,
 		kong.Name("hutch"),
 		kong.Description("hutch runs code that nobody has to trust."),
 		groups,
-		kong.Bind(u),
-		kong.Writers(u.out, u.err),
-		kong.Exit(func(code int) { u.host.end(code) }),
+		kong.Exit(func(code int) { b.u.host.end(code) }),
 		kong.Help(func(_ kong.HelpOptions, ctx *kong.Context) error {
 			node := ctx.Selected()
 			if node == nil {
 				node = ctx.Model.Node
 			}
-			return pages.Help(ctx.Stdout, node, u.width)
+			return pages.Help(ctx.Stdout, node, b.u.width)
 		}),
 	)...)
+	return b
 }
 
 // versionFlag is --version where it does not stand alone; see main for the quick way.

@@ -20,6 +20,7 @@ import (
 	"github.com/hutch-run/hutch/cmd/hutch/internal/early"
 	"github.com/hutch-run/hutch/cmd/hutch/internal/signals"
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/run"
 )
 
 // version is set by the linker; see the Makefile.
@@ -46,6 +47,8 @@ func main() {
 type host struct {
 	how    string          // for --trace
 	keeper *backend.Keeper // nil for a process with one command
+	boxes  *run.Ahead      // likewise
+	run    *built          // parser of `hutch run` that was built before the command came, or nil
 	leave  func(code int)  // ends the process before the command has ended; nil is os.Exit
 }
 
@@ -158,15 +161,19 @@ var quick = map[string]func() any{
 // whatever asks for help, is left to the whole grammar, so that both say the same.
 func parse(u *ui, args []string) (parser *kong.Kong, kctx *kong.Context, c *call, err error) {
 	if len(args) > 0 && quick[args[0]] != nil && !asksForHelp(args) {
-		if parser, kctx, c, err := parseWith(quick[args[0]](), u, args); err == nil {
+		b := u.host.run
+		if b == nil || args[0] != "run" {
+			b = build(quick[args[0]]())
+		}
+		if parser, kctx, c, err := parseWith(b, u, args); err == nil {
 			return parser, kctx, c, nil
 		}
 	}
-	return parseWith(new(grammar), u, args)
+	return parseWith(build(new(grammar)), u, args)
 }
 
-func parseWith(g any, u *ui, args []string) (parser *kong.Kong, kctx *kong.Context, c *call, err error) {
-	if parser, err = newParser(g, u); err != nil {
+func parseWith(b *built, u *ui, args []string) (parser *kong.Kong, kctx *kong.Context, c *call, err error) {
+	if parser, err = b.of(u); err != nil {
 		panic(err) // the grammar is wrong: no input can cause it
 	}
 	if c, err = arrange(parser.Model.Node, args); err != nil {

@@ -16,11 +16,11 @@ func TestQuickGrammars(t *testing.T) {
 	for name, make := range quick {
 		args := strings.Fields(lines[name])
 		u := newUI(os.Stdin, os.Stdout, os.Stderr)
-		_, whole, wholeCall, err := parseWith(new(grammar), u, args)
+		_, whole, wholeCall, err := parseWith(build(new(grammar)), u, args)
 		if err != nil {
 			t.Fatalf("%q: %v", args, err)
 		}
-		_, own, call, err := parseWith(make(), u, args)
+		_, own, call, err := parseWith(build(make()), u, args)
 		if err != nil {
 			t.Errorf("%q is not taken by its quick grammar: %v", args, err)
 			continue

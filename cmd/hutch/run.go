@@ -196,7 +196,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
+		Ahead: u.host.boxes, Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
 	every := progressEvery
 	if show.table != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/resident"
 	"github.com/hutch-run/hutch/host/resident/handover"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/store"
 )
 
@@ -113,6 +114,9 @@ func (c *serveCmd) detach() error {
 // such a process has no command line but those of its clients.
 const workArg = "__work"
 
+// mostAhead is how many sandboxes a worker makes before they are asked for.
+const mostAhead = 2
+
 // work executes commands for `hutch serve`.
 func work() error {
 	dir, err := store.NewRuntimeDir()
@@ -121,8 +125,13 @@ func work() error {
 	}
 	defer dir.Close()
 	keeper := backend.NewKeeper(dir.Path())
-	drop := func() { keeper.Drop(context.Background()) }
+	boxes := run.NewAhead(mostAhead)
+	drop := func() {
+		_ = boxes.Drop(context.Background()) // what stays is for gc
+		keeper.Drop(context.Background())
+	}
 	defer drop()
+	parser := build(quick["run"]())
 	w := resident.Worker{
 		Signals:   signals.C,
 		Abandoned: func() { _ = dir.Close() },
@@ -133,11 +142,18 @@ func work() error {
 				c.Exit(code)
 				os.Exit(code)
 			}
-			code = host{how: "start, by hutch serve", keeper: keeper, leave: leave}.execute(c.Args)
+			code = host{how: "start, by hutch serve", keeper: keeper, boxes: boxes, run: parser, leave: leave}.execute(c.Args)
 			// After a failure nothing is kept, so that whatever it left ends with this process.
 			if again = code != exitFailure && !keeper.Refuses(); !again {
 				keeper.Refuse()
 				drop()
+				return code, again
+			}
+			c.Exit(code) // the client need not wait for this
+			parser = build(quick["run"]())
+			if boxes.Work(context.Background()) != nil {
+				drop()
+				again = false
 			}
 			return code, again
 		},

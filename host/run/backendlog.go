@@ -19,6 +19,14 @@ type backendLog struct {
 	w    *store.LogWriter
 	err  error
 	once sync.Once
+	box  string // id of a sandbox that was made ahead of the run
+}
+
+// sandbox says that the run uses a sandbox of another id than its own.
+func (l *backendLog) sandbox(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.box = id
 }
 
 // listen begins to record what b says; the function it returns ends that.
@@ -40,11 +48,11 @@ func (l *backendLog) close() {
 }
 
 func (l *backendLog) line(line backend.Line) {
-	if line.Sandbox != "" && line.Sandbox != l.j.id && line.Sandbox != l.j.depsID() {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if line.Sandbox != "" && line.Sandbox != l.j.id && line.Sandbox != l.box && line.Sandbox != l.j.depsID() {
+		return
+	}
 	l.once.Do(func() { l.w, l.err = l.j.rec.OpenLog(store.BackendLog, keepBackendLog) })
 	if l.err != nil {
 		return

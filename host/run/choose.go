@@ -27,6 +27,7 @@ type choice struct {
 	diags      diag.Diagnostics // errors in the run file itself: no backend is looked for beyond them
 	notes      []string
 	warnings   diag.Diagnostics // about what is going to run all the same
+	ahead      *aheadOf         // a sandbox that was made ahead and is started, until the run uses it; nil without one
 }
 
 // planned is the data of [store.EventPlan]. How the chosen one holds the limits, [store.EventSandboxReady] says.
@@ -241,7 +242,10 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if lang := languageOf(d); d.Installs() && lang != nil && lang.Deps != nil {
 		spec.Mounts = append(spec.Mounts, sdk.Mount{Target: lang.Deps.Target, ReadOnly: true}) // they are not installed yet
 	}
-	plan, err := b.Plan(ctx, &spec)
+	plan, err := r.opt.Ahead.plan(b, r.opt.Store, &spec), error(nil)
+	if plan == nil {
+		plan, err = b.Plan(ctx, &spec)
+	}
 	if ctx.Err() != nil {
 		return l, nil, nil, context.Cause(ctx)
 	}

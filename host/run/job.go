@@ -84,12 +84,16 @@ func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leav
 		sp := j.span.child("plan")
 		defer sp.end()
 		c, err := r.choose(ctx, d, s.TTY != nil, false)
+		if err == nil {
+			j.takeAhead(ctx, c)
+		}
 		found <- chosen{c, err}
 	}()
 	sp := j.span.child("record")
 	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Parent: d.Parent, Definition: d})
 	sp.end()
 	f := <-found
+	defer func() { j.dropAhead(f.c) }()
 	if err != nil {
 		j.fail("record", err)
 		j.seal()

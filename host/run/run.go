@@ -37,6 +37,8 @@ type Options struct {
 	TakeBase func(ctx context.Context, dir string, w io.Writer) error
 	// Progress is called with what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
+	// Ahead has sandboxes that were made before they were asked for; nil has none.
+	Ahead *Ahead
 	// Trace records the spans of the runs; nil records nothing.
 	Trace *Trace
 }

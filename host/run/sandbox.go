@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
@@ -19,7 +18,9 @@ type place struct {
 	*client.Sandbox
 	b      *backend.Backend
 	intent *store.IntentRecord
+	handle *sdk.Handle // what finds it again; nil until the backend allocated something
 	keep   bool
+	ahead  bool // made before its run
 	spec   sdk.Spec
 }
 
@@ -33,8 +34,34 @@ func backendBroke(err error) bool {
 	return errors.As(err, &e) && (e.Reason == sdk.ReasonInternal || e.Reason == sdk.ReasonUnavailable)
 }
 
-// create makes a sandbox with the backend that was chosen. An intent is on disk before it begins; when it fails
-// nothing is left, or the intent is.
+// begin puts on disk that a sandbox is about to be made, and makes the directory of its state.
+func begin(st *store.Store, b *backend.Backend, id, run string, keep bool) (*place, error) {
+	intent, err := st.Begin(store.Intent{
+		ID: id, Run: run, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(), Plugin: store.ProcessOf(b.PID),
+		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
+		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &place{b: b, intent: intent, keep: keep}, nil
+}
+
+// create has the backend make the sandbox that was begun. After an error the contract says that nothing is left; where
+// there is a handle the caller makes sure of it.
+func (p *place) create(ctx context.Context, st *store.Store, req *sdk.CreateRequest) (err error) {
+	req.ID, req.Owner, req.Keep = p.intent.ID, st.Owner(), p.keep
+	req.StateDir = st.Paths().SandboxState(req.ID)
+	req.Allocated = func(h sdk.Handle) error {
+		p.handle = &h
+		return p.intent.SetHandle(h.Data)
+	}
+	p.Sandbox, err = p.b.Create(ctx, req)
+	return err
+}
+
+// create makes a sandbox with the backend that was chosen, or takes one that was made ahead. An intent is on disk before
+// it begins; when it fails nothing is left, or the intent is.
 func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (*place, error) {
 	sp := j.span.child("create")
 	defer sp.end()
@@ -44,43 +71,36 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 			return nil, err
 		}
 	}
-	intent, err := st.Begin(store.Intent{
-		ID: id, Run: j.id, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(), Plugin: store.ProcessOf(b.PID),
-		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
-		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
-	})
+	var p *place
+	var err error
+	if a := j.chosen.ahead; a != nil && !keep && id == j.id && a.fits(&spec) {
+		p, j.chosen.ahead = a.place, nil
+	} else {
+		p, err = begin(st, b, id, j.id, keep)
+	}
 	if err != nil {
 		return nil, err
 	}
-	state := st.Paths().SandboxState(id)
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, errors.Join(err, intent.Done())
+	if p.spec = spec; p.ahead && j.said != nil {
+		j.said.sandbox(p.intent.ID)
 	}
 	j.event(store.EventSandboxCreate, map[string]any{
-		"sandbox": id, "backend": b.Facts.Name, "version": b.Facts.Version, "network": j.d.Network.OrNone(),
-		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts,
+		"sandbox": p.intent.ID, "backend": b.Facts.Name, "version": b.Facts.Version, "network": j.d.Network.OrNone(),
+		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts, "ahead": p.ahead,
 	})
-	p := &place{b: b, intent: intent, keep: keep, spec: spec}
-	var handle *sdk.Handle
-	p.Sandbox, err = b.Create(ctx, &sdk.CreateRequest{
-		Spec: spec, ID: id, Owner: st.Owner(), StateDir: state, Keep: keep, From: j.from,
-		Allocated: func(h sdk.Handle) error {
-			handle = &h
-			return intent.SetHandle(h.Data)
-		},
-		Progress: j.progress,
-	})
+	if !p.ahead {
+		err = p.create(ctx, st, &sdk.CreateRequest{Spec: spec, From: j.from, Progress: j.progress})
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		// The contract says that nothing is left. Where something had been allocated, make sure of it.
-		if handle != nil {
+		if p.handle != nil {
 			after, cancel := j.afterwards(ctx)
 			defer cancel()
-			j.remove(after, p, *handle)
+			j.remove(after, p, *p.handle)
 		} else {
-			j.note(intent.Done(), "remove the intent")
+			j.note(p.intent.Done(), "remove the intent")
 		}
 		// What is wrong with a value is for the author of the run file to mend, and no reason to try another backend.
 		if e := (*sdk.Error)(nil); ctx.Err() == nil && errors.As(err, &e) && e.Reason == sdk.ReasonMissing && e.Path == "" && len(j.res.Leaks) == 0 {
@@ -90,7 +110,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	}
 	ready := p.Ready()
 	j.event(store.EventSandboxReady, map[string]any{
-		"sandbox": id, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "limits": limitsOf(j.d, ready.Holds, j.s.TTY != nil), "notes": ready.Notes,
+		"sandbox": p.intent.ID, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "limits": limitsOf(j.d, ready.Holds, j.s.TTY != nil), "notes": ready.Notes,
 	})
 	return p, nil
 }
@@ -109,7 +129,11 @@ func (j *job) destroy(ctx context.Context, p *place) {
 		}
 		j.fail("record", err)
 	}
-	j.remove(ctx, p, p.Handle())
+	if j.res.Error == nil && j.r.opt.Ahead.destroy(p) {
+		j.event(store.EventSandboxDestroy, map[string]any{"sandbox": p.ID(), "later": true})
+	} else {
+		j.remove(ctx, p, p.Handle())
+	}
 	if w := j.res.Workspace; w.Source != "" && w.Mode == string(sdk.WorkspacePrivate) {
 		j.res.ChangesDropped = len(j.res.Changes) + j.res.ChangesMore
 	}

@@ -47,6 +47,7 @@ func (b *backend) Describe() sdk.Description {
 		Observe:    true,
 		Budget:     true,
 		Fork:       true,
+		Ahead:      true,
 
 		Environment: []string{bwrapVariable},
 	}

@@ -68,19 +68,32 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		}
 		filter = recorder.Filter()
 	}
-	p, err := s.holder.Exec(initPath, args, stdin, stdout, stderr, s.group != nil || hasNetwork(&s.spec), filter, listener)
-	if listener != nil {
-		listener.Close()
+	var p *holder.Process
+	var network *gate.Gate
+	if !c.Observe {
+		p = s.takeWaiting()
 	}
-	if err != nil {
-		return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
+	if p == nil {
+		p, err = s.holder.Spawn(initPath, filter, listener)
+		if listener != nil {
+			listener.Close()
+		}
+		if err != nil {
+			return nil, sdk.Errorf(sdk.ReasonInternal, "start bwrap: %w", err)
+		}
+		defer s.run(p)()
+		network, err = s.admit(p, c)
+	} else {
+		defer s.run(p)()
 	}
-	defer s.run(p)()
+	if err == nil {
+		err = p.Command(args, stdin, stdout, stderr)
+	}
 	if slave != nil { // so that the output ends with the command
 		_ = slave.Close()
 	}
-	network, err := s.admit(p, c)
 	if err != nil {
+		network.Close()
 		_ = p.Kill()
 		_, werr := p.Wait()
 		return nil, errors.Join(err, werr)
@@ -144,14 +157,13 @@ func (s *sandbox) record() (*recorder.Recorder, *os.File, error) {
 // hasNetwork says that commands have a network at all. Mode full differs from filtered in what the gate allows.
 func hasNetwork(spec *sdk.Spec) bool { return spec.Network != sdk.NetworkNone && spec.Network != "" }
 
-// admit lets a command go, which waits until it is in its cgroup and its network is served.
+// admit puts what waits for a command into its cgroup, and serves its network.
 func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err error) {
 	if s.group != nil {
-		pid, err := p.InitPID()
-		if err == nil {
-			err = s.group.Add(pid)
-		}
-		if err != nil {
+		// Without a pid bwrap has failed, which Wait says.
+		if pid := p.AwaitInit(); pid == 0 {
+			return nil, nil
+		} else if err := s.group.Add(pid); err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "put the command into its cgroup: %w", err)
 		}
 	}
@@ -164,7 +176,6 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)
 		}
 	}
-	p.Release()
 	return g, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,11 +25,12 @@ import (
 // An ordinary user has one id only, which is the sandbox's as well.
 type identity struct {
 	holder.Identity
-	base     int      // first host id of its slot
-	uid, gid int      // what commands run as, inside the holder's user namespace
-	slot     int      // lock on the range of ids; -1 without one
-	mounts   *os.File // the host's mount table, opened before the holder started; nil when it cannot be
-	hostUID  int64    // what commands run as on the host
+	base     int         // first host id of its slot
+	uid, gid int         // what commands run as, inside the holder's user namespace
+	slot     int         // lock on the range of ids; -1 without one
+	mounts   *os.File    // the host's mount table, opened before the holder started; nil when it cannot be
+	changed  atomic.Bool // that table has changed
+	hostUID  int64       // what commands run as on the host
 	hostGID  int64
 }
 
@@ -95,14 +97,16 @@ func openMounts() *os.File {
 	return os.NewFile(uintptr(fd), "mountinfo")
 }
 
-// mountsChanged reports whether the host's mounts are others than when the holder started, as far as can be known. It
-// says so once.
+// mountsChanged reports whether the host's mounts are others than when the holder started, as far as can be known.
 func (id *identity) mountsChanged() bool {
-	if id.mounts == nil {
+	if id.mounts == nil || id.changed.Load() {
 		return true
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(id.mounts.Fd()), Events: unix.POLLPRI}}, 0)
-	return n != 0 || err != nil
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(id.mounts.Fd()), Events: unix.POLLPRI}}, 0) // which says so once
+	if n != 0 || err != nil {
+		id.changed.Store(true)
+	}
+	return id.changed.Load()
 }
 
 // Close gives the ids back.

@@ -84,7 +84,7 @@ func newLayout(ctx context.Context, s *sandbox, w *world, owner *syscall.Stat_t,
 	l.devices()
 	for _, part := range []func() error{
 		func() error { return l.writable(s.dir, owner) },
-		func() error { return l.workspace(ctx, s.dir) },
+		func() error { return l.workspace(ctx, s.dir, s.ahead != nil) },
 		l.others,
 	} {
 		if err := part(); err != nil {
@@ -205,8 +205,8 @@ func (l *layout) writable(dir string, owner *syscall.Stat_t) error {
 	return l.ownLayer(layer, diskLayer)
 }
 
-// workspace adds the workspace, the input and the output.
-func (l *layout) workspace(ctx context.Context, dir string) error {
+// workspace adds the workspace, the input and the output. Ahead says that the workspace is shown when it is first used.
+func (l *layout) workspace(ctx context.Context, dir string, ahead bool) error {
 	at := inRoot + workspacePath
 	ws := &l.spec.Workspace
 	if ws.Source != "" {
@@ -236,11 +236,12 @@ func (l *layout) workspace(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, l.layer, l.layer)
-		if l.volatile {
-			options += ",volatile"
+		if ahead && len(l.ready.Notes) > 0 {
+			return sdk.Errorf(sdk.ReasonUnsupported, "a workspace that needs copies is not made ahead of its use")
 		}
-		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, Data: options})
+		if l.setup.Late = ahead; !ahead {
+			l.mount(overlayOf(l.layer, lower, l.volatile))
+		}
 	}
 	l.ready.Workspace = workspacePath
 	l.ready.Layers = layersOf(ws, l.upper)
@@ -259,6 +260,15 @@ func (l *layout) workspace(ctx context.Context, dir string) error {
 	return nil
 }
 
+// overlayOf is the mount of a private workspace.
+func overlayOf(layer, lower string, volatile bool) wire.Mount {
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr", lower, layer, layer)
+	if volatile {
+		options += ",volatile"
+	}
+	return wire.Mount{Kind: wire.Overlay, Target: inRoot + workspacePath, Data: options}
+}
+
 // lower returns the lower layers of a private workspace: the project, and above it copies of what an ordinary user's
 // overlay could not change. They are made each time, from what the project is now.
 func (l *layout) lower(ctx context.Context, dir string) (string, error) {
@@ -271,15 +281,20 @@ func (l *layout) lower(ctx context.Context, dir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "layer"), 0o755); err != nil {
 		return "", err
 	}
-	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
-	copied, err := overlay.CopyUnmapped(ctx, l.spec.Workspace.Source, filepath.Join(dir, copiesDir), overlay.UnmappedOptions{
-		Mapped: func(u, g uint32) bool { return u == uid && g == gid }})
+	copied, err := copyUnmapped(ctx, l.spec.Workspace.Source, dir)
 	if err != nil || copied.Entries == 0 {
 		return project, err
 	}
 	l.ready.Notes = append(l.ready.Notes, copied.Note())
 	l.tree(filepath.Join(dir, copiesDir), copies, true)
 	return copies + ":" + project, nil
+}
+
+// copyUnmapped makes the copies of lower.
+func copyUnmapped(ctx context.Context, source, dir string) (overlay.Unmapped, error) {
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+	return overlay.CopyUnmapped(ctx, source, filepath.Join(dir, copiesDir), overlay.UnmappedOptions{
+		Mapped: func(u, g uint32) bool { return u == uid && g == gid }})
 }
 
 // layersOf says where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only

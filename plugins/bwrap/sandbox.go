@@ -22,12 +22,15 @@ type sandbox struct {
 	spec     sdk.Spec
 	dir      string // on the host; the sandbox's own
 	keep     bool
+	ahead    *ahead // of a sandbox that was made ahead of its use and is not in use yet; guarded by aheadMu
 	cgroup   string // its name, also before it is made; empty when no limit needs one
 	held     *held
 	snapshot *overlay.Snapshot // of a shared workspace before the first command
 	notes    []string          // gathered on the way to ready
 	support  *limits.Support
 	spares   *spares
+
+	aheadMu sync.Mutex
 
 	mu     sync.RWMutex // held shared while the world is used, alone while it is recreated
 	*world              // nil when the sandbox is gone, or asleep
@@ -96,6 +99,11 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 		return nil, err
 	}
 	s.owner = req.Owner
+	if req.Ahead {
+		if s.ahead, err = newAhead(&req.Spec); err != nil {
+			return nil, err
+		}
+	}
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
 		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Rules, req.Workspace, req.Input, req.Mounts, s.held.DefaultMemory}
@@ -153,6 +161,10 @@ func (s *sandbox) use() (release func(), err error) {
 			s.mu.RUnlock()
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
 		case s.world != nil && !(s.keep && isClosed(s.holder.Gone())):
+			if err := s.begin(); err != nil {
+				s.mu.RUnlock()
+				return nil, err
+			}
 			return s.mu.RUnlock, nil
 		}
 		s.mu.RUnlock()

@@ -36,6 +36,8 @@ type world struct {
 	root    *os.File        // the sandbox's root directory, as the holder sees it
 	upper   *os.File        // the workspace's upper layer
 	tmp     *os.File        // /tmp, on the memory file system
+	waiting *holder.Process // started for a command that is to come, or nil
+	mounts  *os.File        // the mount namespace of that command: kept so that its end does not wait for the removal of its mounts
 	sampler *limits.Sampler // nil when no limit is sampled
 	ready   sdk.Ready
 
@@ -97,13 +99,16 @@ func (s *sandbox) fill(ctx context.Context, w *world) error {
 		return refused(err)
 	}
 	defer l.close()
-	return s.furnish(w, l)
+	if err := s.furnish(w, l); err != nil || s.ahead == nil {
+		return err
+	}
+	return s.prepare(w, l)
 }
 
 // furnish adds to the layout what depends on limits and configuration, and has
 // the holder make it all.
 func (s *sandbox) furnish(w *world, l *layout) error {
-	image, err := microinit.Image(s.held.rlimits, false)
+	image, err := microinit.Image(microinit.Options{Limits: s.held.rlimits, Waits: true})
 	if err != nil {
 		return err
 	}
@@ -184,6 +189,14 @@ func (w *world) leave() {
 
 // close ends all commands and removes all but the layer on disk.
 func (w *world) close() (err error) {
+	if w.waiting != nil {
+		_ = w.waiting.Kill()
+		_, _ = w.waiting.Wait()
+	}
+	if w.mounts != nil {
+		w.mounts.Close()
+		w.mounts = nil
+	}
 	switch {
 	case w.lasts:
 		if w.holder != nil {

@@ -119,7 +119,7 @@ func Checks() []Check {
 		execChecks(), streamChecks(), commandChecks(), endChecks(), ttyChecks(),
 		putChecks(), getChecks(), removeChecks(), layersChecks(), exchangeChecks(), changesChecks(),
 		workspaceChecks(), inputChecks(), networkChecks(), filteredChecks(), dialChecks(), isolationChecks(),
-		limitChecks(), resetChecks(), stopChecks(), forkChecks(), lifeChecks(), robustChecks(), deathChecks(),
+		limitChecks(), resetChecks(), stopChecks(), forkChecks(), aheadChecks(), lifeChecks(), robustChecks(), deathChecks(),
 		leftoverChecks(),
 	)
 }

@@ -83,7 +83,7 @@ func describeChecks() []Check {
 			"list only plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget",
 			describe(func(c *C, d *pb.DescribeResponse) {
 				c.subset("capability", d.GetCapabilities(),
-					"plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget")
+					"plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead")
 			})),
 		row("describe/limits", "each limit is known, and named once",
 			"list only timeout memory cpus pids disk files", describe(func(c *C, d *pb.DescribeResponse) {

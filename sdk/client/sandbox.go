@@ -98,6 +98,11 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	}
 }
 
+// Adopt returns a sandbox that another client of the same backend process has made, for calls by this one.
+func (c *Client) Adopt(s *Sandbox) *Sandbox {
+	return &Sandbox{c: c, handle: s.Handle(), ready: s.ready}
+}
+
 // Attach finds a sandbox again by its handle, made by this process or another one.
 func (c *Client) Attach(ctx context.Context, h sdk.Handle) (*Sandbox, error) {
 	r, err := call(ctx, c, "attach", c.opt.SlowTimeout, c.rpc.Attach, &pb.AttachRequest{Handle: handleTo(h)})

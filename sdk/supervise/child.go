@@ -20,8 +20,10 @@ import (
 // use.
 type Child struct {
 	status   *Socket
+	exec     *os.File      // the other end of executed, until the init has it; nil after that
 	executed *os.File      // ends when the command has been executed, or never will be
 	started  chan struct{} // closed likewise
+	inited   chan struct{} // closed when the init has reported itself, or never will
 	over     chan struct{} // closed when no more reports come
 	ending   chan struct{} // closed when the command has ended or is to be killed
 
@@ -53,54 +55,94 @@ func (f *Files) Close() {
 // Prepare makes the descriptors of an init that will execute a command, whose arguments are those of [microinit.Args],
 // and begins to follow it. Finish releases the Child.
 func Prepare(args []string) (*Child, *Files, error) {
-	block, err := microinit.Block(append([]string{"init"}, args...))
+	block, err := blockOf(args)
 	if err != nil {
-		return nil, nil, err
-	}
-	f := &Files{}
-	c, err := f.open(block)
-	if err != nil {
-		f.Close()
 		return nil, nil, fmt.Errorf("prepare a command: %w", err)
 	}
-	go c.listen()
+	c, status, err := Await()
+	if err != nil {
+		block.Close()
+		return nil, nil, err
+	}
+	f := &Files{Status: status, Exec: c.exec, Block: block}
+	c.exec = nil
 	return c, f, nil
 }
 
-func (f *Files) open(block []byte) (*Child, error) {
+// blockOf returns what an init maps for its arguments.
+func blockOf(args []string) (*os.File, error) {
+	block, err := microinit.Block(append([]string{"init"}, args...))
+	if err != nil {
+		return nil, err
+	}
 	fd, err := unix.MemfdCreate("command", unix.MFD_CLOEXEC)
 	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "command")
+	if _, err := f.WriteAt(block, 0); err != nil {
+		f.Close()
 		return nil, err
 	}
-	f.Block = os.NewFile(uintptr(fd), "command")
-	if _, err := f.Block.WriteAt(block, 0); err != nil {
-		return nil, err
+	return f, nil
+}
+
+// Await makes the descriptor of an init that waits for its command ([microinit.Options]), which is for
+// [microinit.StatusFD], and begins to follow it. Finish releases the Child.
+func Await() (*Child, *os.File, error) {
+	c, status, err := open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare a command: %w", err)
 	}
+	go c.listen()
+	return c, status, nil
+}
+
+// Command gives its command to an init that waits for one, once. The arguments are those of [microinit.Args].
+func (c *Child) Command(args []string, stdin, stdout, stderr *os.File) error {
+	block, err := blockOf(args)
+	if err != nil {
+		return err
+	}
+	defer block.Close()
+	defer c.exec.Close()
+	var fds []int
+	for _, f := range []*os.File{block, stdin, stdout, stderr, c.exec} {
+		fds = append(fds, int(f.Fd())) // and so out of non-blocking mode, which the command would inherit
+	}
+	err = c.status.Send([]byte{0}, fds...)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil // the init has ended, or was killed, which its reports say
+	}
+	return err
+}
+
+func open() (*Child, *os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	f.Status = os.NewFile(uintptr(pair[1]), "status")
+	far := os.NewFile(uintptr(pair[1]), "status")
 	status, err := NewSocket(pair[0])
 	if err != nil {
-		return nil, err
+		far.Close()
+		return nil, nil, err
 	}
 	c := &Child{
-		status: status, started: make(chan struct{}), over: make(chan struct{}), ending: make(chan struct{}),
+		status: status, started: make(chan struct{}), inited: make(chan struct{}), over: make(chan struct{}), ending: make(chan struct{}),
 		reports: map[microinit.Kind]uint32{}, initFD: -1, pidfd: -1,
 	}
 	cerr := status.Control(func(fd int) { err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
-	var alive *os.File
 	if err = errors.Join(cerr, err); err == nil {
-		c.executed, alive, err = os.Pipe()
+		c.executed, c.exec, err = os.Pipe()
 	}
 	if err != nil {
 		_ = status.Close()
-		return nil, err
+		_ = far.Close()
+		return nil, nil, err
 	}
-	_ = alive.Fd() // and so blocking, as the init expects
-	f.Exec = alive
-	return c, nil
+	_ = c.exec.Fd() // and so blocking, as the init expects
+	return c, far, nil
 }
 
 // listen collects the reports.
@@ -114,6 +156,7 @@ func (c *Child) listen() {
 		}
 	}
 	defer start()
+	defer c.tellInit()
 	recv, buf := c.status.Recv, make([]byte, microinit.ReportSize+1)
 	for {
 		m, err := recv(buf)
@@ -132,6 +175,8 @@ func (c *Child) listen() {
 		}
 		c.note(kind, value, m.PID)
 		switch kind {
+		case microinit.Init:
+			c.tellInit()
 		case microinit.Started:
 			// A report that it failed will be here by the end of executed.
 			_, _ = c.executed.Read(make([]byte, 1))
@@ -140,6 +185,21 @@ func (c *Child) listen() {
 			start()
 		}
 	}
+}
+
+// tellInit closes inited; only listen calls it.
+func (c *Child) tellInit() {
+	select {
+	case <-c.inited:
+	default:
+		close(c.inited)
+	}
+}
+
+// AwaitInit waits until the init has reported itself, and returns its process id: 0 when it never will.
+func (c *Child) AwaitInit() int {
+	<-c.inited
+	return c.Init()
 }
 
 // note keeps a report, and hold of the process it is about.
@@ -349,6 +409,9 @@ func (c *Child) Finish() {
 	<-c.over
 	_ = c.status.Close()
 	_ = c.executed.Close()
+	if c.exec != nil {
+		_ = c.exec.Close()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, fd := range []*int{&c.initFD, &c.pidfd} {

@@ -181,7 +181,7 @@ func (p *Process) launch() error {
 
 // Image returns a sealed descriptor of the program microinit, to be executed by its path below /proc/self/fd.
 func Image(rlimits []Rlimit, tied bool) (*os.File, error) {
-	image, err := microinit.Image(rlimits, tied)
+	image, err := microinit.Image(microinit.Options{Limits: rlimits, Tied: tied})
 	if err != nil {
 		return nil, err
 	}

@@ -64,6 +64,51 @@ init:
 	MOVL AX, 24(SP)
 	MOVL $1, 28(SP)
 
+	MOVL $0x4007f1, AX        // waitsAt
+	CMPB 0(AX), $0
+	JEQ  fork
+	MOVQ $0, 256(SP)          // a struct msghdr, with 8 bytes of data and room for a header and five descriptors
+	MOVQ $0, 264(SP)
+	LEAQ 312(SP), AX
+	MOVQ AX, 272(SP)
+	MOVQ $1, 280(SP)
+	LEAQ 336(SP), AX
+	MOVQ AX, 288(SP)
+	MOVQ $40, 296(SP)
+	MOVQ $0, 304(SP)
+	LEAQ 328(SP), AX          // its struct iovec
+	MOVQ AX, 312(SP)
+	MOVQ $8, 320(SP)
+	MOVQ $0, 336(SP)
+	MOVL $47, AX              // recvmsg(3, 256(SP), 0)
+	MOVL $3, DI
+	LEAQ 256(SP), SI
+	XORL DX, DX
+	SYSCALL
+	CMPQ AX, $1               // who started this wants its end, or is gone
+	JLT  quit
+	CMPQ 336(SP), $36         // the length of a control message with five descriptors
+	JNE  quit
+	LEAQ 352(SP), R12
+	MOVQ $0x0706010008, R13   // what they become, the first one in the lowest byte: never one of the others
+	MOVL $5, BX
+
+take:
+	MOVL $292, AX             // dup3(0(R12), low byte of R13, 0)
+	MOVL 0(R12), DI
+	MOVL R13, SI
+	ANDL $255, SI
+	XORL DX, DX
+	SYSCALL
+	MOVL $3, AX               // close(0(R12))
+	MOVL 0(R12), DI
+	SYSCALL
+	SHRQ $8, R13
+	ADDQ $4, R12
+	DECL BX
+	JNE  take
+
+fork:
 	MOVL $56, AX              // clone(SIGCHLD, 0, 0, 0, 0)
 	MOVL $17, DI
 	XORL SI, SI

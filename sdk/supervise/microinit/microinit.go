@@ -30,6 +30,10 @@
 // user of the host can read as long as the process lives, and the environment may hold secrets. Descriptor 8 is a memfd
 // with a [Block] instead, which the child maps at an address known beforehand, so that nothing has to be decoded.
 //
+// One that waits is started before its command is known. After its first report it takes a message from descriptor 3, of
+// any content and with five descriptors: the block, stdin, stdout, stderr and what closes when the command is executed.
+// They replace those that it was started with, which must be open. Without a message there is no command.
+//
 // # Reports
 //
 // Descriptor 3 is a SOCK_SEQPACKET socket. Each report is two 32-bit words, a
@@ -112,9 +116,19 @@ func bounds() (start, end unsafe.Pointer)
 // children lists the children of the thread that reads it.
 const children = "/proc/thread-self/children"
 
-// Image returns the ELF file of the program, with the given limits in it. With tied, the command itself dies when a
-// process of the same user kills the program; otherwise it lives on as the child of the next reaper.
-func Image(limits []Rlimit, tied bool) ([]byte, error) {
+// Options are how a program differs from others.
+type Options struct {
+	Limits []Rlimit // that the command gets
+	// Tied has the command itself die when a process of the same user kills the program; otherwise it lives on as the child
+	// of the next reaper.
+	Tied bool
+	// Waits has the program wait for its command: see the package comment.
+	Waits bool
+}
+
+// Image returns the ELF file of a program.
+func Image(o Options) ([]byte, error) {
+	limits := o.Limits
 	if len(limits) > maxRlimits {
 		return nil, fmt.Errorf("%d rlimits do not fit in pid 1's table of %d", len(limits), maxRlimits)
 	}
@@ -147,7 +161,7 @@ func Image(limits []Rlimit, tied bool) ([]byte, error) {
 	b.Write(make([]byte, pathAt-b.Len()))
 	b.WriteString(children)
 	b.Write(make([]byte, tiedAt-b.Len()))
-	put(tied, [limitsAt - tiedAt - 1]byte{}, uint64(len(limits)))
+	put(o.Tied, o.Waits, [limitsAt - tiedAt - 2]byte{}, uint64(len(limits)))
 	for _, l := range limits {
 		put(uint64(l.Resource), l.Value, l.Value)
 	}

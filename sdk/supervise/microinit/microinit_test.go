@@ -1,6 +1,7 @@
 package microinit
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ import (
 // all else is the same. It returns the reports and what the command printed.
 func run(t *testing.T, limits []Rlimit, args ...string) (map[Kind]uint32, int, string) {
 	t.Helper()
-	image, err := Image(limits, false)
+	image, err := Image(Options{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestHugeArguments(t *testing.T) {
 }
 
 func TestEndsWithThePlugin(t *testing.T) {
-	image, err := Image(nil, false)
+	image, err := Image(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,4 +283,117 @@ func TestEndsWithThePlugin(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("pid 1 ended with %v", err)
 	}
+}
+
+// TestWaits: an init that waits executes the command of a message with its streams, and nothing when none comes.
+func TestWaits(t *testing.T) {
+	image, err := Image(Options{Waits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "init")
+	if err := os.WriteFile(path, image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() (status int, cmd *exec.Cmd, words *bytes.Buffer) {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, null := os.NewFile(uintptr(pair[1]), "status"), devNull(t)
+		defer far.Close()
+		cmd, words = exec.Command(path), new(bytes.Buffer)
+		cmd.Stderr = words
+		cmd.ExtraFiles = []*os.File{far, null, null, null, null, null}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return pair[0], cmd, words
+	}
+	report := func(status int) (Kind, uint32) {
+		b := make([]byte, 64)
+		n, err := unix.Read(status, b)
+		if err != nil || n == 0 {
+			t.Fatalf("read %d bytes: %v", n, err)
+		}
+		kind, value, err := ParseReport(b[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kind, value
+	}
+
+	for name, end := range map[string]func(status int) error{
+		"closed":         unix.Close,
+		"no descriptors": func(status int) error { return unix.Sendmsg(status, []byte{0}, nil, nil, 0) },
+		"too few":        func(status int) error { return unix.Sendmsg(status, []byte{0}, unix.UnixRights(0, 0, 0), nil, 0) },
+	} {
+		status, cmd, _ := begin()
+		if kind, _ := report(status); kind != Init {
+			t.Errorf("%s: the first report is %d", name, kind)
+		}
+		if err := errors.Join(end(status), cmd.Wait()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	status, cmd, words := begin()
+	defer unix.Close(status)
+	if kind, _ := report(status); kind != Init {
+		t.Errorf("the first report is %d", kind)
+	}
+	streams := filepath.Join(t.TempDir(), "streams")
+	if err := os.WriteFile(streams+"0", []byte("input"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	fds = append(fds, int(blockOf(t, args(t, "/", []string{"/bin/sh"}, []string{"PATH=/usr/bin:/bin"}, "sh", "-c",
+		"cat; echo error >&2; ls /proc/self/fd | tr '\n' ' '; exit 7")).Fd()))
+	for i := range 3 {
+		f, err := os.OpenFile(streams+strconv.Itoa(i), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		fds = append(fds, int(f.Fd()))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := unix.Sendmsg(status, []byte{0}, unix.UnixRights(append(fds, int(w.Fd()))...), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, err := io.ReadAll(r); err != nil { // ends because init and command have closed it
+		t.Fatal(err)
+	}
+	for {
+		kind, value := report(status)
+		if kind == Ended {
+			if syscall.WaitStatus(value).ExitStatus() != 7 {
+				t.Errorf("status %#x", value)
+			}
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil || words.Len() > 0 {
+		t.Errorf("%v, and on the stderr of who started it: %q", err, words)
+	}
+	for i, want := range []string{"input", "input0 1 2 3 ", "error\n"} {
+		if got, err := os.ReadFile(streams + strconv.Itoa(i)); err != nil || string(got) != want {
+			t.Errorf("stream %d holds %q, want %q: %v", i, got, want, err)
+		}
+	}
+}
+
+func devNull(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

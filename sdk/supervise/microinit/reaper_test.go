@@ -20,7 +20,7 @@ import (
 // how the next report is read; kind 0 is the end of them.
 func reaper(t *testing.T, end string) (cmd *exec.Cmd, orphan, socket int, next func() (Kind, uint32)) {
 	t.Helper()
-	image, err := Image(nil, false)
+	image, err := Image(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,6 +154,12 @@ func (h *Holder) Setup(s *wire.Setup, fds []int) ([]*os.File, error) {
 	return files, nil
 }
 
+// Mount makes a mount in a sandbox whose [wire.Setup] has Late. Commands that were started before see it.
+func (h *Holder) Mount(m wire.Mount) error {
+	_, err := h.question(&wire.Request{Mount: &m}, nil)
+	return err
+}
+
 // Clear ends the sandbox: every command in it and its mounts. On success the
 // holder is as it was at its start and can be given another sandbox; else it is
 // only fit to be closed. Every [Process.Wait] must have returned.

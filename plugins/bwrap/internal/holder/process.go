@@ -2,12 +2,8 @@ package holder
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,7 +13,6 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/supervise"
-	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // Process is one command in the sandbox, with the bwrap around it.
@@ -28,8 +23,6 @@ type Process struct {
 	bwrap   int // pidfd of bwrap, -1 when it ended at once
 	ended   chan *wire.Ended
 	network []int    // the listeners of a filtered network, until Network takes them
-	block   *os.File // closed to let the command go
-	info    *os.File // where bwrap writes its child's pid, for a held command
 	words   *os.File // what bwrap itself writes to its stderr
 
 	mu    sync.Mutex
@@ -44,56 +37,32 @@ type Result struct {
 	Usage wire.Ended
 }
 
-// Exec starts a command: init is the path of the init in the sandbox, args are those of [microinit.Args]. With hold, the command waits until [Process.Release].
-// With observe, a filter of system calls, the filter's listener comes over listener, and has to be served at once.
-func (h *Holder) Exec(init string, args []string, stdin, stdout, stderr *os.File, hold bool, observe []byte, listener *os.File) (*Process, error) {
-	child, files, err := supervise.Prepare(args)
+// Spawn starts bwrap with a pid 1 that waits for its command, see [supervise.Child.Command]; init is its path in the
+// sandbox. With observe, a filter of system calls, the filter's listener comes over listener, and has to be served at once.
+func (h *Holder) Spawn(init string, observe []byte, listener *os.File) (*Process, error) {
+	child, status, err := supervise.Await()
 	if err != nil {
 		return nil, err
 	}
-	defer files.Close()
-	// Fd also takes the descriptors out of non-blocking mode, which the command would inherit.
+	defer status.Close()
 	words, complaints, err := os.Pipe()
 	if err != nil {
 		child.Finish()
 		return nil, err
 	}
 	defer complaints.Close()
-	var fds []int
-	for _, f := range []*os.File{files.Block, stdin, stdout, stderr, complaints, files.Status, files.Exec} {
-		fds = append(fds, int(f.Fd()))
-	}
-
 	h.mu.Lock()
 	h.next++
 	p := &Process{Child: child, holder: h, words: words, bwrap: -1, id: h.next, ended: make(chan *wire.Ended, 1)}
 	h.waiting[p.id] = p.ended // before the question: the end may overtake the answer
 	h.mu.Unlock()
-
-	if hold {
-		r, w, err := os.Pipe()
-		if err != nil {
-			p.forget()
-			return nil, err
-		}
-		defer r.Close()
-		p.block = w
-		answer, tell, err := os.Pipe()
-		if err != nil {
-			p.Release()
-			p.forget()
-			return nil, err
-		}
-		defer tell.Close()
-		p.info = answer
-		fds = append(fds, int(r.Fd()), int(tell.Fd()))
-	}
+	// Fd takes a descriptor out of non-blocking mode, which bwrap would inherit.
+	fds := []int{int(complaints.Fd()), int(status.Fd())}
 	if len(observe) > 0 {
 		fds = append(fds, int(listener.Fd()))
 	}
-	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: init, Block: hold, Observe: observe}}, fds)
+	a, err := h.question(&wire.Request{Exec: &wire.Exec{ID: p.id, Program: init, Observe: observe}}, fds)
 	if err != nil {
-		p.Release()
 		p.forget()
 		return nil, err
 	}
@@ -108,13 +77,6 @@ func (p *Process) Network() (netns.Listeners, error) {
 	fds := p.network
 	p.network = nil
 	return netns.FromFDs(fds)
-}
-
-// Release lets a held command go.
-func (p *Process) Release() {
-	if p.block != nil {
-		p.block.Close()
-	}
 }
 
 // Kill kills the command and every process in its namespace, at once. The error is always nil.
@@ -143,7 +105,6 @@ var SetupTimeout = 5 * time.Second
 // Wait returns how the command ended, when all its processes are gone.
 func (p *Process) Wait() (*Result, error) {
 	defer p.forget()
-	p.Release()
 	var ended *wire.Ended
 	select {
 	case ended = <-p.ended:
@@ -196,39 +157,7 @@ func (p *Process) complaint() string {
 func (p *Process) forget() {
 	p.Finish()
 	p.words.Close()
-	if p.info != nil {
-		p.info.Close()
-	}
 	p.holder.mu.Lock()
 	delete(p.holder.waiting, p.id)
 	p.holder.mu.Unlock()
-}
-
-// InitPID returns the pid of a held command's namespace init. It waits until
-// bwrap has made the namespace.
-func (p *Process) InitPID() (int, error) {
-	if p.info == nil {
-		return 0, errors.New("the command is not held")
-	}
-	defer p.info.Close()
-	// bwrap writes what it made and closes the descriptor when it is done. The pid in it is one of the holder's namespace.
-	if said, err := io.Copy(io.Discard, io.LimitReader(p.info, 4096)); err != nil || said == 0 {
-		return 0, errors.Join(errors.New("bwrap ended before it had made the namespaces"), err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", p.bwrap))
-	if err != nil {
-		return 0, fmt.Errorf("find bwrap: %w", err)
-	}
-	for line := range strings.Lines(string(info)) {
-		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
-			pid = strings.TrimSpace(pid)
-			n, err := strconv.Atoi(pid)
-			if below := descendants.Children(n); err == nil && len(below) == 1 {
-				return below[0], nil
-			}
-		}
-	}
-	return 0, errors.New("bwrap ended before its command was in a cgroup")
 }

@@ -64,6 +64,13 @@ func (h *holder) makeRoot(s *wire.Setup, fds []int) (give []int, err error) {
 			return nil, err
 		}
 	}
+	if s.Late {
+		// From here on what is mounted below the sandbox's root shows in its copies, which bwrap makes, but not the other way
+		// round: those belong to another user namespace.
+		if err := unix.MountSetattr(unix.AT_FDCWD, "/root", 0, &unix.MountAttr{Propagation: unix.MS_SHARED}); err != nil {
+			return nil, fmt.Errorf("share the sandbox's root: %w", err)
+		}
+	}
 	for _, p := range s.Freeze {
 		if err := unix.MountSetattr(unix.AT_FDCWD, p, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 			return nil, fmt.Errorf("make %s read-only: %w", p, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -13,27 +14,21 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/supervise"
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
-// Descriptors that bwrap is started with, besides 0 to 2.
+// Descriptors that bwrap is started with, besides its stderr. Those up to 8 that the command's replace, see
+// package microinit, are bwrap's stderr, too.
 const (
 	statusFD  = 3 // for pid 1: microinit.StatusFD
 	argsFD    = 4
 	seccompFD = 5
-	stderrFD  = 6 // of the command: microinit.StderrFD
-	execFD    = 7 // microinit.ExecFD
-	argvFD    = 8 // for pid 1: microinit.BlockFD
-	blockFD   = 9
-	infoFD    = 10
 )
 
 // spawn starts bwrap for one command and waits for it on its own thread.
 // The descriptor that it returns is bwrap's pidfd: the plugin knows it by another number.
 func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Reply, []int, error) {
-	want := 7
-	if e.Block {
-		want += 2
-	}
+	want := 2
 	if len(e.Observe) > 0 {
 		want++
 	}
@@ -49,19 +44,14 @@ func (h *holder) spawn(c *supervise.Socket, e *wire.Exec, fds []int) (*wire.Repl
 	defer unix.Close(seccomp)
 	options := append([]string(nil), h.setup.Args...)
 	options = append(options, "--seccomp", strconv.Itoa(seccompFD))
-	if e.Block {
-		options = append(options, "--block-fd", strconv.Itoa(blockFD), "--info-fd", strconv.Itoa(infoFD))
-	}
 	args, err := memfd("args", joinArgs(options))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unix.Close(args)
 
-	files := []uintptr{uintptr(fds[1]), uintptr(fds[2]), uintptr(fds[4]), uintptr(fds[5]), uintptr(args), uintptr(seccomp), uintptr(fds[3]), uintptr(fds[6]), uintptr(fds[0])}
-	if e.Block {
-		files = append(files, uintptr(fds[7]), uintptr(fds[8]))
-	}
+	files := slices.Repeat([]uintptr{uintptr(fds[0])}, microinit.BlockFD+1)
+	files[statusFD], files[argsFD], files[seccompFD] = uintptr(fds[1]), uintptr(args), uintptr(seccomp)
 	line := []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", e.Program} // all users of the host can read it
 	program := fmt.Sprintf("/proc/self/fd/%d", h.bwrap)
 	if len(e.Observe) > 0 {

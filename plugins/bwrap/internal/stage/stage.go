@@ -156,6 +156,9 @@ func (h *holder) answer(c *supervise.Socket, req *wire.Request, fds []int) (err 
 		reply, give, err = h.spawn(c, req.Exec, fds)
 	case req.PTY && h.setup != nil:
 		return h.sendPTY(c)
+	case req.Mount != nil && h.setup != nil && h.setup.Late:
+		err = mount(req.Mount)
+		reply = &wire.Reply{Ready: true}
 	case req.Dial != 0 && h.setup != nil:
 		reply, give = &wire.Reply{Dialled: true}, dial(req.Dial)
 	case req.Clear && h.setup != nil && h.persistent == nil:

@@ -25,9 +25,10 @@ type Request struct {
 	Exec  *Exec
 	PTY   bool
 	Clear bool
-	Dial  int  // a port of the loopback of commands; 0: none
-	Join  bool // of a persistent holder: its state, and the directories of its setup once more
-	End   bool // of a persistent holder: end every command and the holder
+	Mount *Mount // into the sandbox, of a Setup with Late
+	Dial  int    // a port of the loopback of commands; 0: none
+	Join  bool   // of a persistent holder: its state, and the directories of its setup once more
+	End   bool   // of a persistent holder: end every command and the holder
 }
 
 // Reply is what a holder answers. Setup, PTY and Clear get one reply each, in
@@ -59,6 +60,7 @@ type Setup struct {
 	CPUs         []int       // processors that bwrap and commands may use; empty means all
 	UID, GID     int         // what bwrap runs as, inside the holder's user namespace
 	Give         []string    // directories whose descriptors go back with the reply
+	Late         bool        // a Mount comes later, and commands that were started before see it, too
 	Filtered     bool        // each command has a filtered network namespace: see package netns
 	Loopback     []int       // ports of its loopback that are the host's
 	Persistent   *Persistent // set for a holder that outlives the plugin
@@ -128,15 +130,11 @@ type Mount struct {
 	ReadOnly bool
 }
 
-// Exec runs bwrap once. Its descriptors are, in this order: what pid 1 reads its
-// arguments from (a memfd with a microinit.Block), stdin, stdout and stderr of the
-// command, stderr of bwrap itself, the status socket, the pipe that closes when the
-// command is executed, when Block is set, the pipe that bwrap waits on and the
-// one it sends its child's pid on and, with Observe, the socket for the listener.
+// Exec runs bwrap once, with a pid 1 that waits for its command. Its descriptors are bwrap's stderr, the status socket and,
+// with Observe, the socket for the listener.
 type Exec struct {
 	ID      uint64
 	Program string // pid 1, as the sandbox sees it
-	Block   bool
 	Observe []byte // a further filter, which leaves calls to its listener; empty: none
 }
 

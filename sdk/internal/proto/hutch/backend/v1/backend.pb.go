@@ -438,7 +438,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
@@ -1702,7 +1702,12 @@ type CreateStart struct {
 	// begins with a copy of what was written to its workspace and output. It may be
 	// ready; no command runs in it, and it stays as it is. Only with the capability
 	// fork; absent: none.
-	From          *Handle `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	From *Handle `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	// The sandbox is made before anybody asks for it. The host calls Start once before it
+	// uses the sandbox, and only while the workspace's source is the same directory with
+	// the same owner and mode. From then on the sandbox is like one that is made at that
+	// time, or Start fails, and the host makes another one. Only with the capability ahead.
+	Ahead         bool `protobuf:"varint,7,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1777,6 +1782,13 @@ func (x *CreateStart) GetFrom() *Handle {
 		return x.From
 	}
 	return nil
+}
+
+func (x *CreateStart) GetAhead() bool {
+	if x != nil {
+		return x.Ahead
+	}
+	return false
 }
 
 type CreateEvent struct {
@@ -5124,7 +5136,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\v2\x1d.hutch.backend.v1.CreateStartH\x00R\x05start\x128\n" +
 	"\x06stored\x18\x02 \x01(\v2\x1e.hutch.backend.v1.HandleStoredH\x00R\x06storedB\t\n" +
 	"\arequest\"\x0e\n" +
-	"\fHandleStored\"\xcd\x01\n" +
+	"\fHandleStored\"\xe3\x01\n" +
 	"\vCreateStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
@@ -5132,7 +5144,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\tstate_dir\x18\x03 \x01(\fR\bstateDir\x12\x12\n" +
 	"\x04keep\x18\x04 \x01(\bR\x04keep\x12*\n" +
 	"\x04spec\x18\x05 \x01(\v2\x16.hutch.backend.v1.SpecR\x04spec\x12,\n" +
-	"\x04from\x18\x06 \x01(\v2\x18.hutch.backend.v1.HandleR\x04from\"\xbb\x01\n" +
+	"\x04from\x18\x06 \x01(\v2\x18.hutch.backend.v1.HandleR\x04from\x12\x14\n" +
+	"\x05ahead\x18\a \x01(\bR\x05ahead\"\xbb\x01\n" +
 	"\vCreateEvent\x128\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1a.hutch.backend.v1.ProgressH\x00R\bprogress\x128\n" +
 	"\tallocated\x18\x02 \x01(\v2\x18.hutch.backend.v1.HandleH\x00R\tallocated\x12/\n" +
