@@ -17,7 +17,7 @@ import (
 func TestPlain(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"exit_code":0,"stdout":"a \"b\"\nc\n","big":12345678901234567890,"none":null}`: "exit_code: 0\nstdout:\na \"b\"\nc\nbig: 12345678901234567890\nnone: null",
-		`{"entries":[{"path":"x","ok":true},{"path":"y"}],"empty":[]}`:                     "entries:\n  -\n    path: x\n    ok: true\n  -\n    path: y\nempty:",
+		`{"entries":[{"path":"x","ok":true},{"path":"y"}],"empty":[]}`:                   "entries:\n  -\n    path: x\n    ok: true\n  -\n    path: y\nempty:",
 		`["a","b"]`: "- a\n- b",
 		`"text"`:    "text",
 	} {
