@@ -359,7 +359,8 @@ func MergePieces(ctx context.Context, ours, base, theirs []byte) ([]Piece, error
 	}
 	// git ends every line before a marker; the last ones of the texts may have no end.
 	if n := len(pieces) - 2; n >= 0 && pieces[n+1].Text == "" {
-		pieces[n].Ours, pieces[n].Base, pieces[n].Theirs = ended(pieces[n].Ours, ours), ended(pieces[n].Base, base), ended(pieces[n].Theirs, theirs)
+		p := &pieces[n]
+		p.Ours, p.Base, p.Theirs = ended(p.Ours, ours), ended(p.Base, base), ended(p.Theirs, theirs)
 	}
 	return slices.DeleteFunc(pieces, func(p Piece) bool { return p == Piece{} }), nil
 }

@@ -199,7 +199,9 @@ func nameOf(i store.SandboxInfo) string {
 var errChanged = errors.New("nothing was applied: what you looked at has changed since; look again")
 
 // apply brings changes back to the project, as hutch apply does, and fills in the notice.
-func (s *Server) apply(ctx context.Context, m *sandbox.Manager, info store.SandboxInfo, form url.Values, n *notice) error {
+func (s *Server) apply(
+	ctx context.Context, m *sandbox.Manager, info store.SandboxInfo, form url.Values, n *notice,
+) error {
 	merge, policy, argv := form.Get("merge") != "", review.Policy{Partial: form.Get("partial") != "", Allow: map[judge.Rule]bool{}}, []string{"hutch", "apply", nameOf(info)}
 	paths, err := derefs(form["path"])
 	take, terr := derefs(form["take"])
@@ -233,7 +235,8 @@ func (s *Server) apply(ctx context.Context, m *sandbox.Manager, info store.Sandb
 			return fmt.Errorf("nothing was applied: of %s both the whole and hunks were chosen", review.Quote(h.Path))
 		}
 	}
-	v, err := workspace.OpenReview(ctx, m, info.ID, sandbox.Exclusive, review.Options{Merge: merge, Resolve: resolve, Keep: s.ledger.Dir()})
+	o := review.Options{Merge: merge, Resolve: resolve, Keep: s.ledger.Dir()}
+	v, err := workspace.OpenReview(ctx, m, info.ID, sandbox.Exclusive, o)
 	if err != nil {
 		return err
 	}
@@ -368,7 +371,9 @@ func resolutions(form url.Values) (list []review.Resolution, seen map[string]str
 
 // looked checks that the files that are applied, and were looked at, are as they were then. A file of which hunks are
 // applied, or places were chosen, must have been looked at, because these are counted.
-func looked(ctx context.Context, r *review.Review, picks, parts []review.Pick, seen []string, places map[string]string, n *notice) error {
+func looked(
+	ctx context.Context, r *review.Review, picks, parts []review.Pick, seen []string, places map[string]string, n *notice,
+) error {
 	for _, c := range r.Changes {
 		if print, ok := places[c.Path]; ok && print != digest(c.Pieces) {
 			n.Lines = append(n.Lines, review.Quote(c.Path)+": it is not as it was shown")

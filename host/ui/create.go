@@ -22,7 +22,8 @@ import (
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	form := r.PostForm
 	name := strings.TrimSpace(form.Get("name"))
-	s.perform(w, r, strings.TrimSpace("create "+name), nil, func(ctx context.Context, m *sandbox.Manager) (*notice, []string) {
+	title := strings.TrimSpace("create " + name)
+	s.perform(w, r, title, nil, func(ctx context.Context, m *sandbox.Manager) (*notice, []string) {
 		def, command, err := s.definition(form)
 		if err != nil {
 			return failed(err, &notice{}), nil

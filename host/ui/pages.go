@@ -237,7 +237,10 @@ func placesOf(c *review.Change) (list []place) {
 			}
 			continue
 		}
-		list = append(list, place{N: len(list) + 1, Before: around, Project: clipped(p.Ours), Base: clipped(p.Base), Sandbox: clipped(p.Theirs), Seen: seen})
+		list = append(list, place{
+			N: len(list) + 1, Before: around, Seen: seen,
+			Project: clipped(p.Ours), Base: clipped(p.Base), Sandbox: clipped(p.Theirs),
+		})
 		around = ""
 	}
 	for i := range list {
@@ -410,7 +413,8 @@ func diffOf(d review.DocumentItem, c *review.Change) *fileDiff {
 	case d.Note == "" && len(d.Hunks) == 0 && d.Old == nil:
 		f.Note = "an empty file"
 	}
-	f.Choose = c.Pieces == nil && d.Old != nil && d.New != nil && d.Old.Type == review.File && d.New.Type == review.File && d.From == ""
+	f.Choose = c.Pieces == nil && d.From == "" &&
+		d.Old != nil && d.Old.Type == review.File && d.New != nil && d.New.Type == review.File
 	if d.Old != nil && d.New != nil && d.Old.Mode != d.New.Mode {
 		f.Mode = "mode " + d.Old.Mode + " to " + d.New.Mode
 	}
@@ -521,7 +525,10 @@ func (s *Server) fileDiff(ctx context.Context, p *filePage, path, from string) e
 	}
 	for i, c := range v.Changes {
 		if c.Path == path {
-			p.fileRow = fileRow{Change: c, Ref: ref(path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c), Diff: diffOf(d.Changes[i], c)}
+			p.fileRow = fileRow{
+				Change: c, Ref: ref(path), Letter: c.Kind.Letter(), Refused: c.Refusals(nil), Places: placesOf(c),
+				Diff: diffOf(d.Changes[i], c),
+			}
 			return nil
 		}
 	}

@@ -142,7 +142,10 @@ func (s *works) close() {
 
 // perform does an action of a form. do returns what came of it, and the page to show then. What takes longer than a
 // person waits for a page goes on, and all windows show it.
-func (s *Server) perform(w http.ResponseWriter, r *http.Request, title string, back []string, do func(context.Context, *sandbox.Manager) (*notice, []string)) {
+func (s *Server) perform(
+	w http.ResponseWriter, r *http.Request, title string, back []string,
+	do func(context.Context, *sandbox.Manager) (*notice, []string),
+) {
 	ctx, v, err := s.works.begin(r.Context(), s.store.NewID(), title)
 	if err != nil {
 		s.then(w, r, failed(err, &notice{}), back...)

@@ -119,7 +119,8 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 		}
 		merge := "they cannot be merged: " + j.why
 		if j.pieces != nil {
-			merge += fmt.Sprintf(": hutch apply --merge --resolve %s:CHOICE,CHOICE %s chooses project, sandbox or both for each place", name, r.Subject.Name)
+			merge += fmt.Sprintf(": hutch apply --merge --resolve %s:CHOICE,CHOICE %s", name, r.Subject.Name) +
+				" chooses project, sandbox or both for each place"
 		}
 		if j.why == "" {
 			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply --merge %s applies that", r.Subject.Name, name, r.Subject.Name)
@@ -177,7 +178,7 @@ func (r Resolution) String() string {
 func ParseResolution(s string) (Resolution, error) {
 	i := strings.LastIndexByte(s, ':')
 	if i <= 0 {
-		return Resolution{}, fmt.Errorf("%q: want FILE:CHOICE,CHOICE, a choice for each place that both sides changed: project, sandbox or both", s)
+		return Resolution{}, fmt.Errorf("%q: want FILE:CHOICE,CHOICE: project, sandbox or both for each place that both sides changed", s)
 	}
 	r := Resolution{Path: s[:i]}
 	for word := range strings.SplitSeq(s[i+1:], ",") {
