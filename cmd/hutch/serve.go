@@ -147,15 +147,16 @@ func work() error {
 			if again = code != exitFailure && !keeper.Refuses(); !again {
 				keeper.Refuse()
 				drop()
-				return code, again
 			}
-			c.Exit(code) // the client need not wait for this
+			return code, again
+		},
+		After: func() bool {
 			parser = build(quick["run"]())
 			if boxes.Work(context.Background()) != nil {
 				drop()
-				again = false
+				return false
 			}
-			return code, again
+			return true
 		},
 	}
 	return w.Work()

@@ -31,6 +31,9 @@ type Command struct {
 type Worker struct {
 	// Run executes a command and returns its exit code, and whether this process may execute another one.
 	Run func(c *Command) (code int, again bool)
+	// After is called when nothing of the client is left in this process, whose streams are closed then, and before the next
+	// command; it reports whether there may be one.
+	After func() (again bool)
 	// Signals gets the signals of the client from when it hands over until the command has ended. What an earlier command
 	// left in it is dropped.
 	Signals chan os.Signal
@@ -105,7 +108,7 @@ func (w *Worker) Work() error {
 			_ = unix.Dup3(from, fd, 0)
 		}
 		_ = unix.Chdir("/")
-		if !again {
+		if !again || why == "" && !w.After() {
 			return nil
 		}
 		if _, err := link.Write([]byte{0}); err != nil {
