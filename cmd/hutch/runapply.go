@@ -76,11 +76,13 @@ func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, resul
 			continue
 		}
 		if a.Apply == "ask" || r.OK {
-			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()}, func(v *workspace.Review) error {
-				return a.bring(ctx, u, v, ledger)
-			})
+			err := inReview(ctx, u, s, r.Sandbox.ID, sandbox.Exclusive, review.Options{Keep: ledger.Dir()},
+				func(v *workspace.Review) error {
+					return a.bring(ctx, u, v, ledger)
+				})
 			if err != nil {
-				u.note("the changes of %s are still in its sandbox: hutch diff %s, hutch apply %s", r.Name, r.Sandbox.Name, r.Sandbox.Name)
+				u.note("the changes of %s are still in its sandbox: hutch diff %s, hutch apply %s", r.Name, r.Sandbox.Name,
+					r.Sandbox.Name)
 				if failed == nil {
 					failed = err
 				} else {
@@ -161,13 +163,15 @@ func (a *applyFlags) decide(ctx context.Context, u *ui, v *review.Review) ([]rev
 		if a.keeps {
 			drop = ""
 		}
-		fmt.Fprintf(u.err, "y - apply all\nn - apply nothing%s\nd - show the difference\np - choose, hunk by hunk\ne - choose in your editor\n? - show this help\n", drop)
+		fmt.Fprintf(u.err,
+			"y - apply all\nn - apply nothing%s\nd - show the difference\np - choose, hunk by hunk\ne - choose in your "+
+				"editor\n? - show this help\n", drop)
 	}
 	return nil, errors.New("no answer was understood: nothing was applied")
 }
 
-// edited lets the user choose in an editor: of a list of the changes, with their differences as comments, the lines that
-// are left are picked.
+// edited lets the user choose in an editor: of a list of the changes, with their differences as comments, the lines
+// that are left are picked.
 func edited(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error) {
 	var diff, text strings.Builder
 	if err := v.Unified(ctx, &diff, review.Style{}); err != nil {
@@ -190,7 +194,7 @@ func edited(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `eval "${VISUAL:-${EDITOR:-vi}} \"\$1\""`, "sh", file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = u.in, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("the editor ended with %v: nothing was applied", err)
+		return nil, fmt.Errorf("the editor failed, nothing was applied: %w", err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {

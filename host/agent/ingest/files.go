@@ -162,8 +162,9 @@ func (p *parser) xml(src source) {
 			p.fail(first, "the tag <file> has no path", `write <file path="src/main.py">`)
 			continue
 		}
-		f, ok := File{Path: path, Content: []byte(xmlText(wholeLines(raw))), Line: first}, true
+		f := File{Path: path, Content: []byte(xmlText(wholeLines(raw))), Line: first}
 		if mode != "" {
+			var ok bool
 			if f.Mode, ok = modeOf(mode); !ok {
 				p.failIn(path, first, "invalid mode "+clip(mode), `write mode="0755"`)
 			}

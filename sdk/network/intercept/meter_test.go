@@ -97,12 +97,12 @@ func TestBudget(t *testing.T) {
 				c := w.client(h2)
 				url, header := "https://"+host+"/repos/acme/x?key=secret-in-query", []string{"Authorization", "Bearer " + placeholder}
 				for range tt.pass {
-					if res, body := w.do(c, "POST", url, strings.NewReader("hello"), header...); res.StatusCode != http.StatusOK {
+					if res, body := w.do(c, http.MethodPost, url, strings.NewReader("hello"), header...); res.StatusCode != http.StatusOK {
 						t.Fatalf("%d %s", res.StatusCode, body)
 					}
 				}
 				for range 2 { // also one with a key of its own
-					res, body := w.do(c, "POST", url, strings.NewReader("hello"), header...)
+					res, body := w.do(c, http.MethodPost, url, strings.NewReader("hello"), header...)
 					if res.StatusCode != http.StatusPaymentRequired || !strings.Contains(body, `"message":"hutch: `+tt.reason) || res.Header.Get("X-Should-Retry") != "false" {
 						t.Errorf("beyond it: %d %v %s", res.StatusCode, res.Header, body)
 					}
@@ -114,7 +114,7 @@ func TestBudget(t *testing.T) {
 					t.Fatalf("%d requests; denied %s", len(out.Requests), diff)
 				}
 				first, last := out.Requests[0], out.Requests[tt.pass+1]
-				if first.Path != "/repos/acme/x" || first.Method != "POST" || first.Status != 200 || first.Refused || first.Sent != 5 || first.Received == 0 ||
+				if first.Path != "/repos/acme/x" || first.Method != http.MethodPost || first.Status != 200 || first.Refused || first.Sent != 5 || first.Received == 0 ||
 					first.Time == "" || first.Took <= 0 || first.Tokens == nil || first.Tokens.Estimated != (tt.name == "estimate") {
 					t.Errorf("the first is %+v, %+v", first, first.Tokens)
 				}
