@@ -32,7 +32,9 @@ func ParseBytes(s string) (Bytes, error) {
 	n, err := strconv.ParseFloat(t[:i], 64)
 	unit, ok := byteUnits[strings.ToLower(strings.TrimSpace(t[i:]))]
 	if err != nil || !ok {
-		return 0, fmt.Errorf("%q is not a size: write a number with one of the units B, KiB, MiB, GiB, TiB, kB, MB, GB, TB, as in 512MiB", s)
+		return 0,
+			fmt.Errorf("%q is not a size: write a number with one of the units B, KiB, MiB, GiB, TiB, kB, MB, GB, TB, as in "+
+				"512MiB", s)
 	}
 	if n*unit >= math.MaxInt64 {
 		return 0, fmt.Errorf("the size %q is too big", s)

@@ -74,7 +74,8 @@ const (
 )
 
 // Isolations are all levels, from the weakest to the strongest.
-var Isolations = []Isolation{IsolationNone, IsolationProcess, IsolationNamespace, IsolationContainer, IsolationVM, IsolationRemoteVM}
+var Isolations = []Isolation{IsolationNone, IsolationProcess, IsolationNamespace, IsolationContainer, IsolationVM,
+	IsolationRemoteVM}
 
 // Rank returns 0 for none up to 5 for remote-vm, and -1 for anything else.
 func (i Isolation) Rank() int {

@@ -49,7 +49,8 @@ const (
 // Valid reports whether c is one of the causes.
 func (c Cause) Valid() bool {
 	switch c {
-	case CauseExited, CauseSignaled, CauseTimeout, CauseOOM, CausePIDs, CauseDisk, CauseOutput, CauseCancelled, CauseSetupFailed, CauseBackend:
+	case CauseExited, CauseSignaled, CauseTimeout, CauseOOM, CausePIDs, CauseDisk, CauseOutput, CauseCancelled,
+		CauseSetupFailed, CauseBackend:
 		return true
 	}
 	return false
@@ -107,8 +108,9 @@ type Traffic struct {
 	Secrets     []string `json:"secrets,omitempty"` // names of the secrets that were put in
 	Add         string   `json:"add,omitempty"`     // the rule of allow that would allow a denied destination; "" when none alone does
 
-	// Requests are the HTTP requests to a host of a secret, in the order of their ends: at most [MaxRequests] of a command;
-	// RequestsMore counts those beyond. Used is the sum of all. In a record, each request is an event, and Requests is empty.
+	// Requests are the HTTP requests to a host of a secret, in the order of their ends: at most [MaxRequests] of a
+	// command; RequestsMore counts those beyond. Used is the sum of all. In a record, each request is an event, and
+	// Requests is empty.
 	Requests     []HTTPRequest `json:"-"`
 	RequestsMore int64         `json:"requests_more,omitempty"`
 	Used         *Used         `json:"used,omitempty"` // nil where there were no such requests

@@ -170,7 +170,8 @@ func hidden(t reflect.Type, sf reflect.StructField) bool {
 
 func fieldOf(sf reflect.StructField, tag string, outer []reflect.Type) (field, error) {
 	name, rest, _ := strings.Cut(tag, ",")
-	f := field{index: sf.Index, typ: sf.Type, attr: Attribute{Name: name, Doc: sf.Tag.Get("doc"), Deprecated: sf.Tag.Get("deprecated")}}
+	f := field{index: sf.Index, typ: sf.Type, attr: Attribute{Name: name, Doc: sf.Tag.Get("doc"),
+		Deprecated: sf.Tag.Get("deprecated")}}
 	if !isName(name, 64, "_") {
 		return f, fmt.Errorf("%q is no name for an attribute: a-z, 0-9 and _, a letter first", name)
 	}

@@ -66,7 +66,8 @@ func Serve(b Backend) {
 		s.leave(g, ends, private)
 	}()
 	plugin.Serve(&plugin.ServeConfig{
-		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: handshake.CookieKey, MagicCookieValue: handshake.CookieValue},
+		HandshakeConfig: plugin.HandshakeConfig{MagicCookieKey: handshake.CookieKey,
+			MagicCookieValue: handshake.CookieValue},
 		VersionedPlugins: map[int]plugin.PluginSet{handshake.Protocol: {handshake.PluginName: &grpcPlugin{server: s}}},
 		Logger:           quiet(log),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {

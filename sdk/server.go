@@ -69,7 +69,8 @@ func NewServer(b Backend) (*Server, error) {
 	case !isName(d.Name, 32, "-"):
 		return nil, fmt.Errorf("%q is no name of a backend: up to 32 of a-z, 0-9 and -, a letter first", d.Name)
 	case d.Isolation.Rank() < 0:
-		return nil, fmt.Errorf("the isolation %q is not one of none, process, namespace, container, vm, remote-vm", d.Isolation)
+		return nil, fmt.Errorf("the isolation %q is not one of none, process, namespace, container, vm, remote-vm",
+			d.Isolation)
 	}
 	if d.Config != nil {
 		s.config = reflect.TypeOf(d.Config)
@@ -211,7 +212,8 @@ func (s *Server) admit(method string) error {
 // sandboxNamer is a request that is about one sandbox.
 type sandboxNamer interface{ GetSandboxId() string }
 
-func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any,
+	err error) {
 	if err := s.admit(info.FullMethod); err != nil {
 		return nil, err
 	}

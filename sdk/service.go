@@ -46,7 +46,8 @@ func (s *service) Plan(ctx context.Context, r *pb.PlanRequest) (*pb.PlanResponse
 		fields.Copy(&spec, r.GetSpec())
 	}
 	var diags []Diagnostic
-	if spec.Config, diags = decodeConfig(s.config, s.fields, r.GetSpec().GetConfigJson()); spec.Config == nil && diags != nil {
+	if spec.Config, diags = decodeConfig(s.config, s.fields, r.GetSpec().GetConfigJson()); spec.Config == nil &&
+		diags != nil {
 		return planTo(&Plan{Diagnostics: diags}), nil // nothing to plan with
 	}
 	p, ok := s.backend.(Planner)
@@ -292,13 +293,15 @@ func (f *Facts) admits(spec *Spec) error {
 	case spec.Network != "" && !slices.Contains(f.Networks, spec.Network):
 		return no("network mode", spec.Network)
 	case len(spec.Rules.Allow)+len(spec.Rules.Deny) > 0 && !slices.Contains(f.Networks, NetworkFiltered):
-		return Errorf(ReasonUnsupported, "backend %q holds no rules about the network", f.Name).WithFix("use another backend, or leave allow and deny out")
+		return Errorf(ReasonUnsupported, "backend %q holds no rules about the network",
+			f.Name).WithFix("use another backend, or leave allow and deny out")
 	case !spec.Workspace.isEmpty() && !slices.Contains(f.Workspaces, spec.Workspace.Mode):
 		return no("workspace mode", spec.Workspace.Mode)
 	}
 	for _, a := range spec.Limits.asked() {
 		if !f.Holds(a.limit) {
-			return &Error{Reason: ReasonLimit, Limit: a.limit, Summary: fmt.Sprintf("backend %q does not hold the limit %s", f.Name, a.limit),
+			return &Error{Reason: ReasonLimit, Limit: a.limit, Summary: fmt.Sprintf("backend %q does not hold the limit %s",
+				f.Name, a.limit),
 				Fix: "take the limit away, or use another backend"}
 		}
 	}
@@ -435,7 +438,8 @@ func (c *creation) tell(h Handle) error {
 
 // progress is [CreateRequest.Progress].
 func (c *creation) progress(step string, done, total int64) {
-	_ = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Progress{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}})
+	_ = c.event(&pb.CreateEvent{Event: &pb.CreateEvent_Progress{Progress: &pb.Progress{Step: utf8(step), Done: done,
+		Total: total}}})
 }
 
 func (c *creation) event(ev *pb.CreateEvent) error {
@@ -739,7 +743,8 @@ func (w *getWriter) Write(p []byte) (int, error) {
 }
 
 func (w *getWriter) progress(step string, done, total int64) {
-	_ = w.send(&pb.GetResponse{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // a host that does not listen hears of the end
+	// a host that does not listen hears of the end
+	_ = w.send(&pb.GetResponse{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}})
 }
 
 func (s *service) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
@@ -843,6 +848,7 @@ func (s *service) Start(r *pb.StartRequest, stream grpc.ServerStreamingServer[pb
 	return st.Start(ctx, func(step string, done, total int64) {
 		send.Lock()
 		defer send.Unlock()
-		_ = stream.Send(&pb.StartEvent{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}}) // a host that does not listen hears of the end
+		// a host that does not listen hears of the end
+		_ = stream.Send(&pb.StartEvent{Progress: &pb.Progress{Step: utf8(step), Done: done, Total: total}})
 	})
 }

@@ -148,9 +148,9 @@ type SecretRule struct {
 	Paths   []string `json:"paths,omitempty"`   // such as /repos/acme/*, where * matches any characters but encoded separators; empty: any
 }
 
-// Budget bounds the requests of one command to hosts of its secrets, which say in their answers what tokens they used, as
-// providers of models do. A request beyond it is answered 402. What a request uses is known with its answer:
-// those that are under way when the budget is used up may go beyond it. 0 stands for no bound.
+// Budget bounds the requests of one command to hosts of its secrets, which say in their answers what tokens they used,
+// as providers of models do. A request beyond it is answered 402. What a request uses is known with its answer: those
+// that are under way when the budget is used up may go beyond it. 0 stands for no bound.
 type Budget struct {
 	Requests int64
 	Tokens   int64   // of input and output, those of caches included
@@ -254,10 +254,12 @@ type Layers struct {
 
 // Command is one command to run inside a sandbox.
 type Command struct {
-	Argv []string          // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
-	Env  map[string]string // the whole environment; the backend adds HOME, PATH, TERM, LANG only where missing, and TMPDIR where commands cannot have /tmp
-	Dir  string            // absolute path inside the sandbox
-	User string            // "" is the backend's default
+	Argv []string // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
+	// the whole environment; the backend adds HOME, PATH, TERM, LANG only where missing, and TMPDIR where commands cannot
+	// have /tmp
+	Env  map[string]string
+	Dir  string // absolute path inside the sandbox
+	User string // "" is the backend's default
 
 	// Stdin, Stdout and Stderr are given to the command as they are wherever that
 	// is possible (cmd.Stdout = c.Stdout); a remote backend copies. They are never nil, and

@@ -91,7 +91,8 @@ func serveUI(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil || c.Hutch == "" {
 		return errors.New("this is a part of hutch; start it with hutch ui")
 	}
-	return ui.Run(ctx, c, func(line string) { fmt.Fprintln(out, line) }, func(format string, args ...any) { note("hutch", format, args...) })
+	return ui.Run(ctx, c, func(line string) { fmt.Fprintln(out, line) },
+		func(format string, args ...any) { note("hutch", format, args...) })
 }
 
 func serveScript(ctx context.Context, args []string, out io.Writer) error {

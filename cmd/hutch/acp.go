@@ -31,7 +31,11 @@ type acpCmd struct {
 
 // Help is the text below the synopsis.
 func (*acpCmd) Help() string {
-	return `Speaks the Agent Client Protocol on stdin and stdout, for editors such as Zed and those of JetBrains: the agent works in the same sandbox, with the same home directory, as that of hutch agent. Editor and agent name the same files, but what the agent writes stays in its sandbox until you apply it with hutch diff and hutch apply. It works with its own tools: it cannot read or write files and run commands through the editor, and it gets none of the editor's MCP servers. Log in with hutch agent first, or set the provider's key where the editor starts hutch.
+	return `Speaks the Agent Client Protocol on stdin and stdout, for editors such as Zed and those of JetBrains: the
+agent works in the same sandbox, with the same home directory, as that of hutch agent. Editor and agent name the same
+files, but what the agent writes stays in its sandbox until you apply it with hutch diff and hutch apply. It works
+with its own tools: it cannot read or write files and run commands through the editor, and it gets none of the
+editor's MCP servers. Log in with hutch agent first, or set the provider's key where the editor starts hutch.
 
     hutch acp claude
     hutch acp gemini --allow-host registry.npmjs.org:443`
@@ -44,7 +48,8 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 			return err
 		}
 		if p.ACP == nil {
-			return hint(fmt.Errorf("the preset %s has no acp block", p.Name), "claude, gemini and opencode have one; a preset of yours can")
+			return hint(fmt.Errorf("the preset %s has no acp block", p.Name),
+				"claude, gemini and opencode have one; a preset of yours can")
 		}
 		project, err := filepath.Abs(c.Workspace) // of "" it is the current directory
 		if err == nil {
@@ -60,7 +65,8 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 		if own, err := preset.Find(p.Program); err == nil { // so that the sandbox is that of hutch agent, too
 			prog.Add(own)
 		}
-		like := &agentStartCmd{networkFlags: c.networkFlags, secretFlags: c.secretFlags, mountFlags: c.mountFlags, Limits: c.Limits}
+		like := &agentStartCmd{networkFlags: c.networkFlags, secretFlags: c.secretFlags, mountFlags: c.mountFlags,
+			Limits: c.Limits}
 		home, err := like.prepare(ctx, u, m, s, p, prog, project)
 		if err != nil {
 			return err
@@ -102,7 +108,8 @@ func (c *acpCmd) bridge(ctx context.Context, u *ui, m *sandbox.Manager, name, pr
 	if timeout == 0 {
 		timeout = wrappedTimeout
 	}
-	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Timeout: timeout}, run.Streams{Stdin: stdin, Stdout: stdout, Stderr: u.err})
+	r, err := sb.Run(ctx, sandbox.Command{Argv: argv, Timeout: timeout},
+		run.Streams{Stdin: stdin, Stdout: stdout, Stderr: u.err})
 	stdout.Close()
 	if err = errors.Join(err, <-passed); err != nil {
 		return err

@@ -58,11 +58,17 @@ type agentStartCmd struct {
 
 // Help is the text below the synopsis.
 func (*agentStartCmd) Help() string {
-	return `Starts a coding agent that is installed on this machine in a persistent sandbox on the current directory: it asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it; its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
+	return `Starts a coding agent that is installed on this machine in a persistent sandbox on the current directory: it
+asks for no permission, because it cannot do harm. It sees the project at /workspace and writes to a layer over it;
+its home directory, with login and history, is kept for each project and agent; it reaches the hosts of its preset and
+nothing else. At the end you see what it changed and take what you like: hutch diff and hutch apply do it later.
 
-API keys stay outside: where ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is set here, the agent has a placeholder, which becomes the key in requests to the provider's host. Without one, log in inside; that login's token is in the agent's home directory, where the agent can read it.
+API keys stay outside: where ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is set here, the agent has a
+placeholder, which becomes the key in requests to the provider's host. Without one, log in inside; that login's token
+is in the agent's home directory, where the agent can read it.
 
-Arguments after -- go to the agent. A preset is an HCL file: those in the directory agents beside config.hcl win over those that hutch brings.
+Arguments after -- go to the agent. A preset is an HCL file: those in the directory agents beside config.hcl win over
+those that hutch brings.
 
     hutch agent claude
     hutch agent codex -p "fix the failing test" --apply on-success
@@ -160,7 +166,8 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 	apply := applyFlags{Apply: c.Apply, allowFlags: c.allowFlags, keeps: true}
 	switch {
 	case c.Prompt == "" && !tty:
-		return hint(fmt.Errorf("%s needs a terminal to work interactively", p.Description), "hutch agent %s -p \"TEXT\" works without one", p.Name)
+		return hint(fmt.Errorf("%s needs a terminal to work interactively", p.Description),
+			"hutch agent %s -p \"TEXT\" works without one", p.Name)
 	case apply.Apply == "ask" && !tty:
 		return errors.New("--apply=ask needs a terminal to ask at")
 	case apply.Apply == "" && tty:
@@ -179,9 +186,11 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 		timeout = units.Duration(agentTimeout)
 	}
 	if c.Number > 1 {
-		return c.attempts(ctx, u, m, s, home.Name, sandbox.Command{Argv: argv, Timeout: time.Duration(timeout), Budget: budget})
+		return c.attempts(ctx, u, m, s, home.Name, sandbox.Command{Argv: argv, Timeout: time.Duration(timeout),
+			Budget: budget})
 	}
-	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet, Output: "text", budget: budget}
+	x := &execCmd{Sandbox: home.Name, Interactive: c.Prompt == "", TTY: c.Prompt == "", Timeout: timeout, Quiet: c.Quiet,
+		Output: "text", budget: budget}
 	r, err := x.exec(ctx, u, m, s, argv, nil)
 	if err != nil {
 		return err
@@ -202,7 +211,8 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 func loadPreset(s *session.Session, name string) (*preset.Preset, error) {
 	p, err := preset.Load(s.Store().Paths().Presets(), name)
 	if unknown := (*preset.UnknownError)(nil); errors.As(err, &unknown) {
-		return nil, hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "), filepath.Join(unknown.Dir, "NAME.hcl"))
+		return nil, hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "),
+			filepath.Join(unknown.Dir, "NAME.hcl"))
 	}
 	return p, err
 }
@@ -217,7 +227,8 @@ func findProgram(name, install string) (*preset.Program, error) {
 }
 
 // prepare makes the sandbox and the home directory of an agent, unless they are there.
-func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, p *preset.Preset, prog *preset.Program, project string) (*store.AgentHome, error) {
+func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, p *preset.Preset,
+	prog *preset.Program, project string) (*store.AgentHome, error) {
 	net, err := c.network()
 	if err == nil {
 		net, err = net.WithSecrets(c.Secret)
@@ -245,7 +256,8 @@ func (c *agentStartCmd) prepare(ctx context.Context, u *ui, m *sandbox.Manager, 
 	}
 	d.Mounts = append(d.Mounts, c.mounts()...)
 	if err := p.Fill(home.Dir); err != nil {
-		return nil, hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err), "hutch agent %s --forget removes it", p.Name)
+		return nil, hint(fmt.Errorf("fill the home directory of %s: %w", p.Description, err),
+			"hutch agent %s --forget removes it", p.Name)
 	}
 	if err := c.ensure(ctx, u, m, d, home.Name); err != nil {
 		return nil, err
@@ -260,7 +272,8 @@ func counted(u *ui, n network.Network, p *preset.Preset) error {
 		for _, k := range p.Keys {
 			names = append(names, k.From...)
 		}
-		return hint(fmt.Errorf("--budget counts requests to the hosts of a key that stays outside, and %s has none: a login in its home directory is not seen", p.Description),
+		return hint(fmt.Errorf("--budget counts requests to the hosts of a key that stays outside, and %s has none: a "+
+			"login in its home directory is not seen", p.Description),
 			"set %s", strings.Join(names, " or "))
 	}
 	var not []string
@@ -277,7 +290,8 @@ func counted(u *ui, n network.Network, p *preset.Preset) error {
 }
 
 // ensure makes the sandbox, or recreates one that was made for another network or program and has nothing to lose.
-func (c *agentStartCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *runfile.Definition, name string) error {
+func (c *agentStartCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d *runfile.Definition,
+	name string) error {
 	st, err := m.Inspect(ctx, name)
 	if errors.Is(err, store.ErrNoSandbox) {
 		_, err := m.Create(ctx, d, name)
@@ -295,7 +309,8 @@ func (c *agentStartCmd) ensure(ctx context.Context, u *ui, m *sandbox.Manager, d
 	case same && st.Backend == d.Backends[0].Name:
 		return nil
 	case unapplied(st):
-		return hint(fmt.Errorf("sandbox %s was made with other rules or another program, and has changes that were not applied", name), dropFirst, name)
+		return hint(fmt.Errorf("sandbox %s was made with other rules or another program, and has changes that were not "+
+			"applied", name), dropFirst, name)
 	}
 	u.note("recreating sandbox %s, for another network or program", name)
 	if err := m.Remove(ctx, name, false); err != nil {
@@ -310,7 +325,8 @@ func unapplied(st *sandbox.Status) bool {
 	return st.Changes != nil && (st.Changes.Entries > 0 || st.Changes.Commits)
 }
 
-const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch pull %[1]s takes commits, hutch rm %[1]s drops them; then run this again"
+const dropFirst = "hutch diff %[1]s shows them, hutch apply %[1]s takes them, hutch pull %[1]s takes commits, hutch " +
+	"rm %[1]s drops them; then run this again"
 
 // modelUse says what the agent used of its models, where its key is outside.
 func modelUse(u *ui, r *result.Result) {
@@ -322,7 +338,8 @@ func modelUse(u *ui, r *result.Result) {
 }
 
 // commits shows what the agent committed, and brings it to the branch where that is wanted.
-func (c *agentStartCmd) commits(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, name string, apply applyFlags, ok bool) error {
+func (c *agentStartCmd) commits(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, name string,
+	apply applyFlags, ok bool) error {
 	w, err := pull.Commits(ctx, m, name)
 	if err != nil || w == nil {
 		return err
@@ -347,7 +364,8 @@ func (c *agentStartCmd) commits(ctx context.Context, u *ui, m *sandbox.Manager, 
 }
 
 // review shows what the agent left, and brings it back where that is wanted.
-func (c *agentStartCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags, ok bool) error {
+func (c *agentStartCmd) review(ctx context.Context, u *ui, s *session.Session, name string, apply applyFlags,
+	ok bool) error {
 	ledger := workspace.Ledger(s.Store())
 	lock := sandbox.Shared
 	if apply.wanted() {
@@ -380,7 +398,9 @@ type agentLsCmd struct {
 
 // Help is the text below the synopsis.
 func (*agentLsCmd) Help() string {
-	return `Lists the sandboxes of agents and their attempts, with what changed in each. A file that several of them changed is named below: applying one of them makes it a conflict for the others. The attempts of one sandbox count as one, because one of them is taken.`
+	return `Lists the sandboxes of agents and their attempts, with what changed in each. A file that several of them
+changed is named below: applying one of them makes it a conflict for the others. The attempts of one sandbox count as
+one, because one of them is taken.`
 }
 
 func (c *agentLsCmd) Run(ctx context.Context, u *ui) error {
@@ -416,7 +436,8 @@ func (c *agentLsCmd) Run(ctx context.Context, u *ui) error {
 					attempt += ", checked by " + a.Check
 				}
 			}
-			rows = append(rows, []string{st.Name, agent[st.Mounts[i]], st.Condition, st.Workspace.Source, u.began(st.Created), dash(st.Changed()), dash(attempt)})
+			rows = append(rows, []string{st.Name, agent[st.Mounts[i]], st.Condition, st.Workspace.Source, u.began(st.Created),
+				dash(st.Changed()), dash(attempt)})
 		}
 		switch {
 		case c.Output == "json":
@@ -442,7 +463,8 @@ type agentRmCmd struct {
 
 // Help is the text below the synopsis.
 func (*agentRmCmd) Help() string {
-	return `Removes sandboxes with all that was written in them, also what was not applied. The agent's home directory with its login stays; hutch agent NAME --forget removes it.
+	return `Removes sandboxes with all that was written in them, also what was not applied. The agent's home directory
+with its login stays; hutch agent NAME --forget removes it.
 
     hutch agent rm claude-shop.2 claude-shop.3
     hutch agent rm --attempts claude-shop`

@@ -57,7 +57,8 @@ const appliedSchema = "hutch.applied/v1"
 // applyPicks plans, applies and reports.
 func applyPicks(ctx context.Context, u *ui, a applying) error {
 	r := a.Review
-	doc := applied{Schema: appliedSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, DryRun: a.dryRun, Applied: []appliedPath{}, Left: []leftPath{}}
+	doc := applied{Schema: appliedSchema, Sandbox: r.Subject.Name, Project: r.Subject.Project, DryRun: a.dryRun,
+		Applied: []appliedPath{}, Left: []leftPath{}}
 	done, err := r.Apply(ctx, a.ledger, a.picks, a.policy, a.dryRun)
 	var blocked *review.BlockedError
 	if errors.As(err, &blocked) {
@@ -124,7 +125,9 @@ func (a applying) blocked(ctx context.Context, u *ui, doc applied, by *review.Bl
 	hints := []string{"name the paths that you want, or leave these out with --partial"}
 	if len(by.Conflicts) > 0 {
 		at, name := review.Quote(by.Conflicts[0].Path), a.Review.Subject.Name
-		hints = append(hints, fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the sandbox's version", name, at, name, at, at))
+		hints = append(hints,
+			fmt.Sprintf("settle a conflict: hutch apply %s -i %s chooses hunk by hunk, hutch apply %s %s --take %s takes the "+
+				"sandbox's version", name, at, name, at, at))
 	}
 	return &hinted{blockedError{by}, hints}
 }

@@ -49,9 +49,16 @@ type applyCmd struct {
 
 // Help is the text below the synopsis.
 func (*applyCmd) Help() string {
-	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict and never overwritten, unless you decide: --merge joins two texts that were changed in different places, and --resolve chooses at the same places, -i and --hunks choose hunks, which lead from the project's version to the sandbox's, --take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings it back where the project was not changed since.
+	return `Brings what changed in the sandbox's workspace back to its project: everything, chosen paths, or chosen
+hunks; all of it or nothing. A path that the project's side changed as well since the sandbox was made is a conflict
+and never overwritten, unless you decide: --merge joins two texts that were changed in different places, and --resolve
+chooses at the same places, -i and --hunks choose hunks, which lead from the project's version to the sandbox's,
+--take takes the sandbox's version, --partial leaves it out. What was replaced is kept for 30 days, and --undo brings
+it back where the project was not changed since.
 
-Refused by default, each with a flag that allows it: what touches .git or files that tools run without being asked, new execute and set-id bits, links that lead out of the project, names that collide. FIFOs and devices are always refused. The exit code is 1 when something stands against it.
+Refused by default, each with a flag that allows it: what touches .git or files that tools run without being asked,
+new execute and set-id bits, links that lead out of the project, names that collide. FIFOs and devices are always
+refused. The exit code is 1 when something stands against it.
 
     hutch apply box --dry-run
     hutch apply box
@@ -92,15 +99,18 @@ func (c *applyCmd) Run(ctx context.Context, u *ui) error {
 	ledger := workspace.Ledger(st)
 	done()
 	recovered(ctx, u, ledger)
-	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive, review.Options{Paths: c.Paths, Merge: c.Merge, Resolve: resolve, Keep: ledger.Dir()}, func(v *workspace.Review) error {
-		picks, err := c.pick(ctx, u, v.Review)
-		if err != nil {
-			return err
-		}
-		return applyPicks(ctx, u, applying{
-			Review: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json", paths: c.Paths,
+	return reviewed(ctx, u, c.Sandbox, sandbox.Exclusive,
+		review.Options{Paths: c.Paths, Merge: c.Merge, Resolve: resolve, Keep: ledger.Dir()},
+		func(v *workspace.Review) error {
+			picks, err := c.pick(ctx, u, v.Review)
+			if err != nil {
+				return err
+			}
+			return applyPicks(ctx, u, applying{
+				Review: v, picks: picks, policy: c.policy(c.Partial), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json",
+				paths: c.Paths,
+			})
 		})
-	})
 }
 
 // pick chooses what is applied.
@@ -124,7 +134,8 @@ func (c *applyCmd) pick(ctx context.Context, u *ui, r *review.Review) ([]review.
 
 // ask goes through the changes with the person at the terminal.
 func ask(ctx context.Context, u *ui, r *review.Review, allow map[judge.Rule]bool) ([]review.Pick, error) {
-	a := review.Asker{In: bufio.NewReader(u.in), Out: u.err, Style: review.Style{Color: u.color, Terminal: true, Width: u.width}, Allow: allow}
+	a := review.Asker{In: bufio.NewReader(u.in), Out: u.err,
+		Style: review.Style{Color: u.color, Terminal: true, Width: u.width}, Allow: allow}
 	return a.Ask(ctx, r)
 }
 
@@ -156,7 +167,8 @@ func (c *applyCmd) undo(ctx context.Context, u *ui) error {
 		u.note("%s", n)
 	}
 	if c.Output == "json" {
-		doc := applied{Schema: appliedSchema, Sandbox: a.Sandbox, Project: a.Project, Undone: true, Applied: []appliedPath{}, Left: []leftPath{}}
+		doc := applied{Schema: appliedSchema, Sandbox: a.Sandbox, Project: a.Project, Undone: true, Applied: []appliedPath{},
+			Left: []leftPath{}}
 		for _, p := range a.Paths {
 			doc.Applied = append(doc.Applied, appliedPath{Path: p})
 		}

@@ -16,7 +16,8 @@ type call struct {
 }
 
 // singleDash are the long flags that people coming from HCL tools write with one dash.
-var singleDash = []string{"check", "diff", "recursive", "upgrade", "locked", "var", "var-file", "json", "help", "version", "auto-approve", "no-color"}
+var singleDash = []string{"check", "diff", "recursive", "upgrade", "locked", "var", "var-file", "json", "help",
+	"version", "auto-approve", "no-color"}
 
 // arrange prepares a command line for the parser. The parser takes a command's operands only in one piece, so flags
 // between and after them are moved in front; what stands after -- is kept apart when it is a program to run, because
@@ -31,7 +32,9 @@ func arrange(app *kong.Node, argv []string) (*call, error) {
 		case a == "--":
 			c.dash = true
 			rest := slices.Clone(argv[i+1:])
-			if runsProgram(node) || wrapsProgram(node) || node.Name == "install" && node.Parent.Name == "mcp" || node.Name == "exec" || node.Name == "agent" || node.Name == "start" && node.Parent.Name == "agent" || node.Name == "acp" {
+			if runsProgram(node) || wrapsProgram(node) || node.Name == "install" && node.Parent.Name == "mcp" ||
+				node.Name == "exec" || node.Name == "agent" || node.Name == "start" && node.Parent.Name == "agent" ||
+				node.Name == "acp" {
 				c.tail = rest
 			} else if len(rest) > 0 {
 				operands = append(append(operands, "--"), rest...)
@@ -90,7 +93,10 @@ func wrapsProgram(n *kong.Node) bool { return n.Name == "wrap" }
 
 // printsJSON reports whether a command has -o json.
 func printsJSON(n *kong.Node) bool {
-	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == "output" && strings.Contains(f.Enum, "json") })
+	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool {
+		return f.Name == "output" &&
+			strings.Contains(f.Enum, "json")
+	})
 }
 
 func childOf(n *kong.Node, name string) *kong.Node {

@@ -34,7 +34,8 @@ func askedBy(args []string) (a asked) {
 			return a
 		case i == 0 && !strings.HasPrefix(arg, "-"):
 			a.command = arg
-		case slices.Contains([]string{"--json", "-json", "-ojson", "-o=json", "--output=json"}, arg), (arg == "-o" || arg == "--output") && next == "json":
+		case slices.Contains([]string{"--json", "-json", "-ojson", "-o=json", "--output=json"}, arg),
+			(arg == "-o" || arg == "--output") && next == "json":
 			a.json = true
 		case is:
 			a.junit = junit
@@ -74,7 +75,8 @@ func (a *asked) fail(u *ui, err error, code int) {
 		_ = json.NewEncoder(u.out).Encode(f) // the exit code says that it failed
 		return
 	}
-	r := result.Unread(a.file, &result.Failure{Summary: f.Summary, Fix: strings.Join(f.Hints, "; "), Diagnostics: f.Diagnostics}, code)
+	r := result.Unread(a.file, &result.Failure{Summary: f.Summary, Fix: strings.Join(f.Hints, "; "),
+		Diagnostics: f.Diagnostics}, code)
 	if a.json {
 		_ = r.Encode(u.out)
 	}

@@ -44,16 +44,19 @@ func (c *agentStartCmd) checkAttempts() error {
 }
 
 // attempts runs an agent several times on the same task, each time in a fork of its sandbox, and compares the results.
-func (c *agentStartCmd) attempts(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, name string, cmd sandbox.Command) error {
+func (c *agentStartCmd) attempts(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, name string,
+	cmd sandbox.Command) error {
 	boxes, err := forkEach(ctx, m, name, c.Number)
 	if errors.Is(err, store.ErrInUse) {
-		return hint(fmt.Errorf("the agent works in the sandbox %s, which the attempts begin from", name), "wait for it, or end it: hutch stop -f %s", name)
+		return hint(fmt.Errorf("the agent works in the sandbox %s, which the attempts begin from", name),
+			"wait for it, or end it: hutch stop -f %s", name)
 	} else if err != nil {
 		return err
 	}
 	var defs []*runfile.Definition
 	for _, b := range boxes {
-		defs = append(defs, &runfile.Definition{Instance: b.Name, Backends: []*runfile.Backend{runfile.NewBackend(b.Backend)}})
+		defs = append(defs, &runfile.Definition{Instance: b.Name,
+			Backends: []*runfile.Backend{runfile.NewBackend(b.Backend)}})
 	}
 	show, err := newShow(u, &runCmd{Output: "text", Quiet: c.Quiet}, defs)
 	if err != nil {
@@ -102,7 +105,8 @@ func (c *agentStartCmd) attempts(ctx context.Context, u *ui, m *sandbox.Manager,
 		if err := compareBoxes(ctx, u, m, s.Store(), boxNames(boxes), "text"); err != nil {
 			return err
 		}
-		u.note("hutch diff NAME shows an attempt, hutch apply NAME -i takes it, hutch agent rm --attempts %s removes them all", name)
+		u.note("hutch diff NAME shows an attempt, hutch apply NAME -i takes it, hutch agent rm --attempts %s removes them "+
+			"all", name)
 	}
 	if good == 0 {
 		return exit(exitNo)
@@ -142,7 +146,8 @@ func boxNames(boxes []store.SandboxInfo) (names []string) {
 }
 
 // compareBoxes shows what sandboxes made of one project.
-func compareBoxes(ctx context.Context, u *ui, m *sandbox.Manager, st *store.Store, names []string, output string) error {
+func compareBoxes(ctx context.Context, u *ui, m *sandbox.Manager, st *store.Store, names []string,
+	output string) error {
 	var boxes []store.SandboxInfo
 	for _, name := range names {
 		b, err := st.FindSandbox(name)
@@ -168,7 +173,8 @@ func compareBoxes(ctx context.Context, u *ui, m *sandbox.Manager, st *store.Stor
 		if x.Gaps != "" {
 			lines += ", and more: " + x.Gaps
 		}
-		rows = append(rows, []string{fmt.Sprint(i + 1), x.Sandbox, howEnded(x.Run), howEnded(x.Check), took, fmt.Sprint(x.Files), lines})
+		rows = append(rows, []string{fmt.Sprint(i + 1), x.Sandbox, howEnded(x.Run), howEnded(x.Check), took,
+			fmt.Sprint(x.Files), lines})
 	}
 	if err := u.table(rows); err != nil {
 		return err

@@ -42,7 +42,11 @@ type backendListCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendListCmd) Help() string {
-	return `Backends are programs called hutch-backend-NAME. The first of these that has one is taken: backend_paths in your configuration; the files and directories of HUTCH_BACKEND_PATH, separated by colons; what the lock file beside the run files names, as hutch init installed it; what hutch backend install installed; ../libexec/hutch beside the hutch binary. Nowhere else is looked: not in PATH, and not in the current directory. A program that others may write, or that lies in a directory that others may write, is passed over.
+	return `Backends are programs called hutch-backend-NAME. The first of these that has one is taken: backend_paths in
+your configuration; the files and directories of HUTCH_BACKEND_PATH, separated by colons; what the lock file beside
+the run files names, as hutch init installed it; what hutch backend install installed; ../libexec/hutch beside the
+hutch binary. Nowhere else is looked: not in PATH, and not in the current directory. A program that others may write,
+or that lies in a directory that others may write, is passed over.
 
 With run files, the backends are listed that those would use.`
 }
@@ -66,7 +70,8 @@ type listed struct {
 func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 	for _, f := range c.Files {
 		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
-			return hint(fmt.Errorf("there is no run file %q", f), "hutch backend list alone lists every backend, with a run file those that it would use")
+			return hint(fmt.Errorf("there is no run file %q", f),
+				"hutch backend list alone lists every backend, with a run file those that it would use")
 		}
 	}
 	s, done, err := openFor(u, c.Files)
@@ -111,7 +116,9 @@ func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 		return nil
 	}
 	if len(names) == 0 {
-		return hint(errors.New("no backend is installed"), "make build puts those of this project into libexec/hutch; hutch init and hutch backend install bring others; HUTCH_BACKEND_PATH names further directories")
+		return hint(errors.New("no backend is installed"),
+			"make build puts those of this project into libexec/hutch; hutch init and hutch backend install bring others; "+
+				"HUTCH_BACKEND_PATH names further directories")
 	}
 	return u.table(rows)
 }
@@ -125,7 +132,8 @@ func (l listed) row() []string {
 	if len(digest) > 12 {
 		digest = digest[:12]
 	}
-	return []string{l.Name, l.Version, fmt.Sprint(l.Protocol), l.Isolation, l.From, cmp.Or(l.Source, "-"), digest, cmp.Or(l.SignedBy, "-"), l.Summary}
+	return []string{l.Name, l.Version, fmt.Sprint(l.Protocol), l.Isolation, l.From, cmp.Or(l.Source, "-"), digest,
+		cmp.Or(l.SignedBy, "-"), l.Summary}
 }
 
 // describe starts backends side by side and asks what they are.
@@ -163,7 +171,10 @@ type backendTestCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendTestCmd) Help() string {
-	return `Starts the plugin as a host would, in whatever language it is written, and checks everything that it claims: the handshake, the life of sandboxes, streams, signals, limits, files, and what is left after it was killed. A check is skipped only when the backend does not claim what it is about, or says of a limit why this machine cannot hold it. Exit code 1 means that a check failed.
+	return `Starts the plugin as a host would, in whatever language it is written, and checks everything that it claims:
+the handshake, the life of sandboxes, streams, signals, limits, files, and what is left after it was killed. A check
+is skipped only when the backend does not claim what it is about, or says of a limit why this machine cannot hold it.
+Exit code 1 means that a check failed.
 
     hutch backend test bwrap
     hutch backend test ./hutch-backend-acme --config testdata/block.hcl --only '^exec/'`
@@ -230,7 +241,8 @@ type backendNewCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendNewCmd) Help() string {
-	return `Writes a project that builds, runs and passes the conformance suite: a plugin, a test, a Makefile, a release configuration. docs/writing-a-backend.md leads on from there.
+	return `Writes a project that builds, runs and passes the conformance suite: a plugin, a test, a Makefile, a release
+configuration. docs/writing-a-backend.md leads on from there.
 
     hutch backend new acme --module github.com/me/hutch-backend-acme`
 }
@@ -255,7 +267,8 @@ func (c *backendNewCmd) Run(u *ui) error {
 		dir = "hutch-backend-" + c.Name
 	}
 	if o.Version == "" && c.Replace == "" {
-		u.note("this hutch is no release, so go cannot fetch the package for it: go mod edit -replace github.com/hutch-run/hutch=DIR, with the directory of its source, in %s", termsafe.ShellWord(dir))
+		u.note("this hutch is no release, so go cannot fetch the package for it: go mod edit -replace "+
+			"github.com/hutch-run/hutch=DIR, with the directory of its source, in %s", termsafe.ShellWord(dir))
 	}
 	u.note("next: cd %s && make test", termsafe.ShellWord(dir))
 	return nil
@@ -289,7 +302,8 @@ type doctorCmd struct {
 
 // Help is the text below the synopsis.
 func (*doctorCmd) Help() string {
-	return `Tries out, by doing, what each backend needs of this machine, and says for everything that is missing how to mend it. Exit code 1 means that no sandbox can be made here, or none by one of the backends that were named.`
+	return `Tries out, by doing, what each backend needs of this machine, and says for everything that is missing how to
+mend it. Exit code 1 means that no sandbox can be made here, or none by one of the backends that were named.`
 }
 
 func (c *doctorCmd) Run(ctx context.Context, u *ui) error {

@@ -50,9 +50,11 @@ type validateCmd struct {
 
 // Help is the text below the synopsis.
 func (*validateCmd) Help() string {
-	return `Reads and evaluates run files and reports every mistake with its line. Variables without a value are taken as unknown, so that a file can be checked without them. Exit code 1 means that a file is not valid.
+	return `Reads and evaluates run files and reports every mistake with its line. Variables without a value are taken as
+unknown, so that a file can be checked without them. Exit code 1 means that a file is not valid.
 
-Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a warning. What only the backend itself knows to be wrong is reported by hutch plan.
+Backend blocks are checked against the backend's own schema where the backend is installed; where it is not, that is a
+warning. What only the backend itself knows to be wrong is reported by hutch plan.
 
     hutch validate examples/*.hcl`
 }
@@ -76,7 +78,8 @@ type fmtCmd struct {
 
 // Help is the text below the synopsis.
 func (*fmtCmd) Help() string {
-	return `Rewrites run files in place and lists those it changed. Meaning never changes. A file with a syntax error is left as it is.
+	return `Rewrites run files in place and lists those it changed. Meaning never changes. A file with a syntax error is
+left as it is.
 
     hutch fmt
     hutch fmt --check --recursive .

@@ -23,9 +23,13 @@ type compareCmd struct {
 
 // Help is the text below the synopsis.
 func (*compareCmd) Help() string {
-	return `Compares the results of two runs, or of two calls of hutch run -o json: each run with the one of the same name. What ended how, what it printed, its outputs and its changes are compared; ids, times, usage and the mechanisms of limits are not. The exit code is 1 when something differs.
+	return `Compares the results of two runs, or of two calls of hutch run -o json: each run with the one of the same
+name. What ended how, what it printed, its outputs and its changes are compared; ids, times, usage and the mechanisms
+of limits are not. The exit code is 1 when something differs.
 
-Sandboxes are compared by what they made of their project, such as the attempts of hutch agent -n: how each ended and whether it passed its check, how long it took, how many files and lines it changed, which files all changed in the same way, and which versions there are of the others. Equal letters mean equal versions.
+Sandboxes are compared by what they made of their project, such as the attempts of hutch agent -n: how each ended and
+whether it passed its check, how long it took, how many files and lines it changed, which files all changed in the
+same way, and which versions there are of the others. Equal letters mean equal versions.
 
     hutch compare 3k7q2 latest
     hutch compare before.json after.json
@@ -96,7 +100,8 @@ func (c *compareCmd) sandboxes() ([]string, error) {
 	}
 	names, err := attemptsOf(s, found[0])
 	if err == nil && len(names) == 0 {
-		err = hint(fmt.Errorf("sandbox %s has no forks to compare", found[0].Name), "hutch fork %s -n 2 makes some; hutch diff %[1]s shows what changed in it", found[0].Name)
+		err = hint(fmt.Errorf("sandbox %s has no forks to compare", found[0].Name),
+			"hutch fork %s -n 2 makes some; hutch diff %[1]s shows what changed in it", found[0].Name)
 	}
 	return names, err
 }

@@ -37,7 +37,8 @@ func (c *completeRunsCmd) Run(u *ui) error {
 	if len(found) == 0 {
 		return nil
 	}
-	conf, _ := runfile.Load(found, runfile.Options{Languages: language.Names(), AllowMissing: true}) // what is wrong is not said here
+	// what is wrong is not said here
+	conf, _ := runfile.Load(found, runfile.Options{Languages: language.Names(), AllowMissing: true})
 	var names []string
 	for _, d := range conf.Runs() {
 		names = append(names, d.Name)

@@ -23,9 +23,13 @@ type cpCmd struct {
 
 // Help is the text below the synopsis.
 func (*cpCmd) Help() string {
-	return `Copies between this host and a sandbox, as docker cp does. An existing directory takes the file or directory under its own name, and the contents of one whose path ends with /. alone. Paths inside a sandbox are absolute.
+	return `Copies between this host and a sandbox, as docker cp does. An existing directory takes the file or directory
+under its own name, and the contents of one whose path ends with /. alone. Paths inside a sandbox are absolute.
 
-What comes out of a sandbox is bounded in number and size, and refused as a whole when a name or a link in it leads out of the destination, or when it would make a git repository there or files that tools run without being asked, until a flag allows that. A tar stream to stdout is not judged. Files keep their permissions on the way in; a single file gets 0644 on the way out.
+What comes out of a sandbox is bounded in number and size, and refused as a whole when a name or a link in it leads
+out of the destination, or when it would make a git repository there or files that tools run without being asked,
+until a flag allows that. A tar stream to stdout is not judged. Files keep their permissions on the way in; a single
+file gets 0644 on the way out.
 
     hutch cp report.py try:/workspace/
     hutch cp try:/workspace/out ./results
@@ -49,7 +53,8 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 	from, to := placeOf(c.From), placeOf(c.To)
 	switch {
 	case from.sandbox != "" && to.sandbox != "":
-		return hint(errors.New("cp does not copy from one sandbox to another"), "hutch cp %s COPY, and then hutch cp COPY %s", c.From, c.To)
+		return hint(errors.New("cp does not copy from one sandbox to another"),
+			"hutch cp %s COPY, and then hutch cp COPY %s", c.From, c.To)
 	case from.sandbox == "" && to.sandbox == "":
 		return hint(errors.New("neither end is in a sandbox"), "hutch cp %s SANDBOX:/workspace/", c.From)
 	}
@@ -74,7 +79,8 @@ func (c *cpCmd) Run(ctx context.Context, u *ui) error {
 		case from.path == "-" && from.sandbox == "":
 			return sb.StreamIn(ctx, u.in, to.path)
 		case from.sandbox != "":
-			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)}, map[judge.Rule]bool{judge.Git: c.AllowGit, judge.Tools: c.AllowTools}); err != nil {
+			if err := sb.CopyOut(ctx, from.path, to.path, sandbox.Caps{Bytes: int64(c.MaxSize)},
+				map[judge.Rule]bool{judge.Git: c.AllowGit, judge.Tools: c.AllowTools}); err != nil {
 				return hintAllow(fmt.Errorf("copy %s: %w", c.From, sandbox.AboutPath(err, from.path)))
 			}
 			return nil

@@ -51,14 +51,19 @@ type cycleCmd struct {
 
 // Usage replaces the synopsis.
 func (*cycleCmd) Usage() []string {
-	return []string{"hutch cycle [flags] FILE [NAME] --id ID", "hutch cycle [flags] --id ID --provider NAME --model NAME", "hutch cycle [flags] --resume RECORD"}
+	return []string{"hutch cycle [flags] FILE [NAME] --id ID", "hutch cycle [flags] --id ID --provider NAME --model NAME",
+		"hutch cycle [flags] --resume RECORD"}
 }
 
 // Help is the text below the synopsis.
 func (*cycleCmd) Help() string {
-	return `Has a model work a specification with tools, inside of a sandbox on a private copy of the project: it lists, reads, writes, edits, patches and searches files and runs commands there, and nowhere else. When it says that it is done, your check is run; when it fails, the model sees why and continues. What changed is brought back by the same review as hutch apply, or stays in the sandbox for that.
+	return `Has a model work a specification with tools, inside of a sandbox on a private copy of the project: it lists,
+reads, writes, edits, patches and searches files and runs commands there, and nowhere else. When it says that it is
+done, your check is run; when it fails, the model sees why and continues. What changed is brought back by the same
+review as hutch apply, or stays in the sandbox for that.
 
-Set-up, coding, sync-back and tear-down are recorded before they begin, so that --resume goes on after a crash. An interrupt ends coding in order. The exit code is
+Set-up, coding, sync-back and tear-down are recorded before they begin, so that --resume goes on after a crash. An
+interrupt ends coding in order. The exit code is
 
     0       the model is done, the check passes, and what was to be brought back was
     1       it is not done (blocked, refused, a budget is used up, the setup command failed), or the apply met something
@@ -108,7 +113,8 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 	}
 	work, err := cycle.Prepare(id, block)
 	if err != nil {
-		return hint(err, "write it there, name another one with spec in the cycle block, or say with --id which cycle is meant")
+		return hint(err,
+			"write it there, name another one with spec in the cycle block, or say with --id which cycle is meant")
 	}
 	m, err := s.Sandboxes(nil)
 	if err != nil {
@@ -139,7 +145,8 @@ func (c *cycleCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	if err != nil {
-		return hint(fmt.Errorf("the record of the cycle cannot be written: %w", err), "hutch cycle --resume %s goes on with what is there", r.ID)
+		return hint(fmt.Errorf("the record of the cycle cannot be written: %w", err),
+			"hutch cycle --resume %s goes on with what is there", r.ID)
 	}
 	return c.tell(u, r)
 }
@@ -170,7 +177,8 @@ func (c *cycleCmd) recall() error {
 	c.ID = id
 	if len(c.Args) == 0 && info.File != "" {
 		if _, err := os.Stat(info.File); err != nil {
-			return hint(fmt.Errorf("the run file of the cycle is not there: %w", err), "start hutch in the same directory as before, or name the file")
+			return hint(fmt.Errorf("the run file of the cycle is not there: %w", err),
+				"start hutch in the same directory as before, or name the file")
 		}
 		c.Args = []string{info.File, info.Name}
 	}
@@ -185,9 +193,11 @@ func ended(id string, i store.Info) error {
 	}
 	what := again + " begins a new cycle on the project as it is"
 	if b := i.Sandbox; b != "" {
-		what = fmt.Sprintf("what it did is in the sandbox %s: hutch diff %s shows it, hutch apply %s brings it back; after that, %s goes on from there with a new cycle", b, b, b, again)
+		what = fmt.Sprintf("what it did is in the sandbox %s: hutch diff %s shows it, hutch apply %s brings it back; "+
+			"after that, %s goes on from there with a new cycle", b, b, b, again)
 	}
-	return hint(fmt.Errorf("the cycle %s has ended (%s): --resume is for one whose hutch died", i.ID, strings.ReplaceAll(i.Cause, "_", " ")), "%s", what)
+	return hint(fmt.Errorf("the cycle %s has ended (%s): --resume is for one whose hutch died", i.ID,
+		strings.ReplaceAll(i.Cause, "_", " ")), "%s", what)
 }
 
 // block is the cycle block that is meant, with what the flags say about it.
@@ -225,7 +235,9 @@ func (c *cycleCmd) block(u *ui, s *session.Session, files, names []string) (*run
 
 func (c *cycleCmd) fromFile(u *ui, s *session.Session, file string, names []string) (*runfile.Cycle, error) {
 	if c.Workspace != "" || c.Provider != "" || c.Model != "" || c.BaseURL != "" || c.Script != "" {
-		return nil, errors.New("--workspace, --provider, --model, --base-url and --script are for a call without a run file; a run file says them itself")
+		return nil,
+			errors.New("--workspace, --provider, --model, --base-url and --script are for a call without a run file; a run " +
+				"file says them itself")
 	}
 	u.reading.Store(true)
 	conf, ds := runfile.Load([]string{file}, runOptions(s.Store(), c.Var, c.VarFile))
@@ -243,7 +255,8 @@ func (c *cycleCmd) fromFile(u *ui, s *session.Session, file string, names []stri
 	case len(all) == 0:
 		return nil, hint(fmt.Errorf("%s has no cycle block", file), "docs/cycle.md shows one")
 	case len(names) == 0:
-		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", file, count(len(all), "cycle block")), "there are %s", strings.Join(all, ", "))
+		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", file, count(len(all), "cycle block")),
+			"there are %s", strings.Join(all, ", "))
 	}
 	if guess := closest(names[0], all); guess != "" {
 		return nil, hint(fmt.Errorf("no cycle %q", names[0]), "did you mean %q?", guess)
@@ -254,12 +267,14 @@ func (c *cycleCmd) fromFile(u *ui, s *session.Session, file string, names []stri
 // direct is the block of a call without a file.
 func (c *cycleCmd) direct() (*runfile.Cycle, error) {
 	if c.Provider == "" {
-		return nil, hint(errors.New("a cycle without a run file needs --provider, and --model"), "a run file with a model block and a cycle block says it once for all; docs/cycle.md shows one")
+		return nil, hint(errors.New("a cycle without a run file needs --provider, and --model"),
+			"a run file with a model block and a cycle block says it once for all; docs/cycle.md shows one")
 	}
 	if len(c.Var) > 0 || len(c.VarFile) > 0 {
 		return nil, errors.New("--var and --var-file are for run files")
 	}
-	m := model.Config{Name: c.Provider, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL, Retries: model.DefaultRetries}
+	m := model.Config{Name: c.Provider, Provider: c.Provider, Model: c.Model, BaseURL: c.BaseURL,
+		Retries: model.DefaultRetries}
 	if c.Script != "" {
 		script, err := filepath.Abs(c.Script)
 		if err != nil {
@@ -267,14 +282,16 @@ func (c *cycleCmd) direct() (*runfile.Cycle, error) {
 		}
 		m.Script = script
 	}
-	if prefix := strings.ToUpper(c.Provider); c.BaseURL == "" && c.Provider != model.Scripted { // a key belongs to the address that it comes with
+	// a key belongs to the address that it comes with
+	if prefix := strings.ToUpper(c.Provider); c.BaseURL == "" && c.Provider != model.Scripted {
 		m.APIKey, m.BaseURL = strings.TrimSpace(os.Getenv(prefix+"_API_KEY")), os.Getenv(prefix+"_BASE_URL")
 	}
 	m = m.WithDefaults()
 	if err := m.Check(); err != nil {
 		var e *model.Error
 		if errors.As(err, &e) && e.Kind == model.KindAuth { // whose hint is for a run file
-			err = hint(errors.New(e.Message), "set %s_API_KEY; a server that needs none is named by --base-url", strings.ToUpper(c.Provider))
+			err = hint(errors.New(e.Message), "set %s_API_KEY; a server that needs none is named by --base-url",
+				strings.ToUpper(c.Provider))
 		}
 		return nil, err
 	}
@@ -337,7 +354,8 @@ func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
 	if r.Reason != "" {
 		head += ": " + r.Reason
 	}
-	u.note("%s (%s, %s, %d tokens, %s)", head, count(r.Turns, "turn"), count(r.ToolCalls, "tool call"), r.Usage.InputTokens+r.Usage.OutputTokens, r.Ended.Sub(r.Started).Round(time.Second))
+	u.note("%s (%s, %s, %d tokens, %s)", head, count(r.Turns, "turn"), count(r.ToolCalls, "tool call"),
+		r.Usage.InputTokens+r.Usage.OutputTokens, r.Ended.Sub(r.Started).Round(time.Second))
 	fmt.Fprint(u.err, below)
 	if r.Apply.Problem != "" && r.ApplyError() == nil && !r.OK {
 		u.note("%s", r.Apply.Problem)
@@ -346,7 +364,8 @@ func (c *cycleCmd) text(u *ui, r *cycle.Result) error {
 	switch {
 	case b == nil || !b.Kept:
 	case r.ChangesTotal > 0 && !r.Apply.Done:
-		u.note("its changes are in the sandbox %s: hutch diff %s shows them, hutch apply %s brings them back, hutch rm %s drops them", b.Name, b.Name, b.Name, b.Name)
+		u.note("its changes are in the sandbox %s: hutch diff %s shows them, hutch apply %s brings them back, hutch rm %s "+
+			"drops them", b.Name, b.Name, b.Name, b.Name)
 	default:
 		u.note("the sandbox %s is kept: hutch exec %s -- CMD works in it, hutch rm %s removes it", b.Name, b.Name, b.Name)
 	}
@@ -371,7 +390,8 @@ func (w *cycleShow) progress(p cycle.Progress) {
 	case p.Said != "":
 		w.u.note("the model: %s", p.Said)
 	case p.Shortened > 0:
-		w.u.note("the conversation became too long for the model: %d bytes that tools answered or were given before were taken out of it", p.Shortened)
+		w.u.note("the conversation became too long for the model: %d bytes that tools answered or were given before were "+
+			"taken out of it", p.Shortened)
 	case p.Check != nil && p.Setup:
 		w.u.note("the setup command: %s", p.Check.Ended)
 	case p.Check != nil:

@@ -28,9 +28,12 @@ type diffCmd struct {
 
 // Help is the text below the synopsis.
 func (*diffCmd) Help() string {
-	return `Compares the sandbox's workspace with the project as it is now, with git or without. Untracked, ignored and nested repositories' files are in it. The text is a patch for git apply and patch; on a terminal, control characters in it are shown and not sent.
+	return `Compares the sandbox's workspace with the project as it is now, with git or without. Untracked, ignored and
+nested repositories' files are in it. The text is a patch for git apply and patch; on a terminal, control characters
+in it are shown and not sent.
 
-What keeps a change from being applied is reported on stderr, and in the JSON: a path that the project's side changed as well since the sandbox was made, and what hutch apply refuses by default.
+What keeps a change from being applied is reported on stderr, and in the JSON: a path that the project's side changed
+as well since the sandbox was made, and what hutch apply refuses by default.
 
     hutch diff box
     hutch diff box --stat
@@ -129,7 +132,8 @@ func obstacles(u *ui, r *review.Review) {
 		u.note("%s would be refused by hutch apply without %s", count(refused, "change"), strings.Join(flags, " "))
 	}
 	if never > 0 {
-		u.note("%s would be refused by hutch apply whatever its flags: hutch apply --dry-run says why", count(never, "change"))
+		u.note("%s would be refused by hutch apply whatever its flags: hutch apply --dry-run says why",
+			count(never, "change"))
 	}
 }
 

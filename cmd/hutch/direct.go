@@ -45,7 +45,8 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 		if _, script := language.ByPath(names[0]); script {
 			return nil, fmt.Errorf("there is no script %q", names[0])
 		}
-		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run -- %s", strings.Join(names, " "))
+		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run -- %s",
+			strings.Join(names, " "))
 	case len(names) > 0:
 		return nil, fmt.Errorf("%q stands before -- and is no run file", names[0])
 	case len(call.tail) == 0:
@@ -82,7 +83,8 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 		}
 		if len(names) == 0 {
 			return nil, hint(errors.New("a sandbox without a run file needs --backend"),
-				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default", s.Store().Paths().ConfigFile())
+				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default",
+				s.Store().Paths().ConfigFile())
 		}
 		d.Backend = names[0]
 		for _, n := range names[1:] {
@@ -94,7 +96,9 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 		return nil, errors.New("--workspace and --project exclude each other")
 	case c.Project != nil:
 		if d.Workspace, err = s.Store().ProjectDir(c.Project.name); err != nil {
-			return nil, hint(fmt.Errorf("--project: %w", err), "hutch project create %s makes it, hutch project ls lists those that are there", c.Project.name)
+			return nil,
+				hint(fmt.Errorf("--project: %w", err),
+					"hutch project create %s makes it, hutch project ls lists those that are there", c.Project.name)
 		}
 		d.Mode = c.Project.mode
 	case c.Workspace != nil:
@@ -149,14 +153,16 @@ func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
 	for _, b := range d.Backends {
 		names = append(names, b.Name)
 	}
-	u.note("no backend is named, so the first of %s that works here is used; backend = \"NAME\" in %s chooses one", strings.Join(names, ", "), s.Store().Paths().ConfigFile())
+	u.note("no backend is named, so the first of %s that works here is used; backend = \"NAME\" in %s chooses one",
+		strings.Join(names, ", "), s.Store().Paths().ConfigFile())
 }
 
 // sayWeaker says, once for a store, that a backend without namespaces was used.
 func sayWeaker(u *ui, s *session.Session, results []*result.Result) {
 	for _, r := range results {
 		if r != nil && r.Backend.Isolation == "process" && firstTime(s, "weaker-backend") {
-			u.note("backend %q isolates less than namespaces do: min_isolation = \"namespace\" in %s refuses it", r.Backend.Name, s.Store().Paths().ConfigFile())
+			u.note("backend %q isolates less than namespaces do: min_isolation = \"namespace\" in %s refuses it",
+				r.Backend.Name, s.Store().Paths().ConfigFile())
 			return
 		}
 	}
@@ -198,13 +204,15 @@ func (c *runFlags) script(name string) (*runfile.File, error) {
 	switch {
 	case c.Language != "":
 		if _, ok := language.ByName(c.Language); !ok {
-			return nil, hint(fmt.Errorf("--language %q is not known", c.Language), "the languages are %s", strings.Join(language.Names(), ", "))
+			return nil, hint(fmt.Errorf("--language %q is not known", c.Language), "the languages are %s",
+				strings.Join(language.Names(), ", "))
 		}
 	case known:
 	case bytes.HasPrefix(f.Content, []byte("#!")) || f.Mode&0o111 != 0:
 		f.Mode |= 0o111 // it says by itself what runs it
 	default:
-		return nil, hint(fmt.Errorf("nothing says in which language the script is"), "hutch run --language python %s, or begin it with a line such as #!/usr/bin/env python3", name)
+		return nil, hint(fmt.Errorf("nothing says in which language the script is"),
+			"hutch run --language python %s, or begin it with a line such as #!/usr/bin/env python3", name)
 	}
 	return f, nil
 }

@@ -40,19 +40,24 @@ func usageError(k *kong.Kong, err error) error {
 			where = n.FullPath()
 		}
 	}
-	text, hints := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1), []string{} // "" is the default
+	// "" is the default
+	text, hints := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1), []string{}
 	name := strings.TrimPrefix(where, "hutch ")
 	switch {
 	case missingOperand().MatchString(text):
-		text = fmt.Sprintf("%s needs %s", name, strings.ToUpper(strings.Trim(strings.TrimSuffix(missingOperand().FindStringSubmatch(text)[1], " ..."), "<>")))
+		text = fmt.Sprintf("%s needs %s", name,
+			strings.ToUpper(strings.Trim(strings.TrimSuffix(missingOperand().FindStringSubmatch(text)[1], " ..."), "<>")))
 	case missingCommand().MatchString(text):
-		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand().FindStringSubmatch(text)[1], `"`, ""))
+		text = fmt.Sprintf("%s needs a command: %s", name, strings.ReplaceAll(missingCommand().FindStringSubmatch(text)[1],
+			`"`, ""))
 	case unexpected().MatchString(text):
 		m := unexpected().FindStringSubmatch(text)
-		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil && !p.Context.Selected().Leaf() {
+		if where == "hutch" || k != nil && p != nil && p.Context != nil && p.Context.Selected() != nil &&
+			!p.Context.Selected().Leaf() {
 			word := strings.Trim(m[1], `"`)
 			text = fmt.Sprintf("no command %q", strings.TrimPrefix(where+" "+word, "hutch "))
-			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, "", commandNames(selected(k, p)))
+			hints = unknownWord(strings.TrimPrefix(strings.TrimPrefix(where, "hutch"), " "), word, "",
+				commandNames(selected(k, p)))
 		} else {
 			text = fmt.Sprintf("%s does not take %s", name, quoteOperand(m[1]))
 		}

@@ -26,9 +26,12 @@ type fsCmd struct {
 
 // Help is the text below the synopsis.
 func (*fsCmd) Help() string {
-	return `Paths are relative to the workspace, or absolute as commands in the sandbox see them, below /workspace. Symbolic links are followed inside the workspace; a path or a link that leads out of it is refused. input and output are listed and searched when they are named.
+	return `Paths are relative to the workspace, or absolute as commands in the sandbox see them, below /workspace.
+Symbolic links are followed inside the workspace; a path or a link that leads out of it is refused. input and output
+are listed and searched when they are named.
 
-Nothing in the sandbox needs to run for this, and nothing that its programs left there is trusted: only regular files with one link are opened.`
+Nothing in the sandbox needs to run for this, and nothing that its programs left there is trusted: only regular files
+with one link are opened.`
 }
 
 // sandboxArg is the operand that names a sandbox.
@@ -112,7 +115,8 @@ func (u *ui) skipped(list []files.Skipped) {
 // linked says how many files are only for commands in the sandbox.
 func (u *ui) linked(sandbox string, n int) {
 	if n > 0 {
-		u.note("%s with several links: not opened from outside; commands in the sandbox can, as in hutch exec %s -- grep", count(n, "file"), sandbox)
+		u.note("%s with several links: not opened from outside; commands in the sandbox can, as in hutch exec %s -- grep",
+			count(n, "file"), sandbox)
 	}
 }
 
@@ -157,7 +161,8 @@ type fsReadCmd struct {
 
 // Help is the text below the synopsis.
 func (*fsReadCmd) Help() string {
-	return `The bytes of the file go to stdout as they are, unless stdout is a terminal: there, what could act on it is made visible.
+	return `The bytes of the file go to stdout as they are, unless stdout is a terminal: there, what could act on it is
+made visible.
 
     hutch fs read mine src/main.go
     hutch fs read -n --offset 100 --limit 20 mine src/main.go`
@@ -243,7 +248,9 @@ type fsEditCmd struct {
 
 // Help is the text below the synopsis.
 func (*fsEditCmd) Help() string {
-	return `The text must be there exactly once; when it is not there, or several times, nothing is changed and the message says where. Without --old, edits are read from stdin as JSON: {"old": …, "new": …, "all": false}, or a list of them, done in order, all of them or none. The file keeps its mode and its line ends.
+	return `The text must be there exactly once; when it is not there, or several times, nothing is changed and the
+message says where. Without --old, edits are read from stdin as JSON: {"old": …, "new": …, "all": false}, or a
+list of them, done in order, all of them or none. The file keeps its mode and its line ends.
 
     hutch fs edit mine main.py --old 'debug = True' --new 'debug = False'
     hutch fs edit mine main.py < edits.json`
@@ -308,7 +315,8 @@ func (*fsGrepCmd) Help() string {
 }
 
 func (c *fsGrepCmd) Run(ctx context.Context, u *ui) error {
-	r := files.GrepRequest{Pattern: c.Pattern, Fixed: c.Fixed, IgnoreCase: c.IgnoreCase, Paths: c.Paths, Include: c.Include, Exclude: c.Exclude,
+	r := files.GrepRequest{Pattern: c.Pattern, Fixed: c.Fixed, IgnoreCase: c.IgnoreCase, Paths: c.Paths,
+		Include: c.Include, Exclude: c.Exclude,
 		Before: max(c.Before, c.Context), After: max(c.After, c.Context), Max: c.Max, FilesOnly: c.FilesOnly}
 	return c.withFiles(ctx, u, 0, func(f *files.Files) error {
 		m, err := f.Grep(ctx, r)

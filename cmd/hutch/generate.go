@@ -42,9 +42,12 @@ type generateCmd struct {
 
 // Help is the text below the synopsis.
 func (*generateCmd) Help() string {
-	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its record; docs/generate.md says what is sent to the model.
+	return `Has a model write the program that a generate block describes, runs it in a sandbox, and asks again with what
+went wrong, until it works or attempts or budget are used up. Each attempt that runs is a run of its own, with its
+record; docs/generate.md says what is sent to the model.
 
-The provider of the model gets the task, the names and sizes of the inputs, the programs that it wrote, and the ends of what they printed. The exit code is
+The provider of the model gets the task, the names and sizes of the inputs, the programs that it wrote, and the ends
+of what they printed. The exit code is
 
     0       a program works
     1       none does: attempts or budget are used up, or the model would not write one
@@ -93,7 +96,8 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	w := newWatch(u, c, g)
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation, Environ: os.Environ(), Progress: w.show.progress})
+	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation,
+		Environ: os.Environ(), Progress: w.show.progress})
 	plan, err := runner.Plan(ctx, g.Run) // no model is paid for a program that nothing here could run
 	if err != nil {
 		return err
@@ -107,7 +111,8 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 			return nil, modelFailed(err)
 		}
 		defer client.Close()
-		return generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: ask, Watch: watch})
+		return generate.Run(ctx, g, generate.Options{Store: s.Store(), Client: client, Run: runner.Run, Ask: ask,
+			Watch: watch})
 	}
 	var story *generate.Story
 	if c.Number > 1 {
@@ -132,7 +137,9 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 
 // best generates several programs side by side, lists what became of them, and returns the story of the one that works
 // after the fewest attempts and, among these, with the fewest tokens; of the first one when none works.
-func (c *generateCmd) best(ctx context.Context, u *ui, one func(func(context.Context, []string) (bool, error), generate.Watch) (*generate.Story, error)) (*generate.Story, error) {
+func (c *generateCmd) best(ctx context.Context, u *ui,
+	one func(func(context.Context, []string) (bool, error), generate.Watch) (*generate.Story, error)) (*generate.Story,
+	error) {
 	stories := make([]*generate.Story, c.Number)
 	var group errgroup.Group
 	group.SetLimit(c.Jobs)
@@ -140,7 +147,8 @@ func (c *generateCmd) best(ctx context.Context, u *ui, one func(func(context.Con
 		group.Go(func() (err error) {
 			stories[i], err = one(nil, generate.Watch{Ended: func(a generate.Attempt) {
 				if !c.Quiet && c.Output != "json" {
-					u.note("program %d, %s: %s: %s", i+1, attemptName(a.N), strings.ReplaceAll(string(a.Class), "_", " "), termsafe.Line(a.Summary))
+					u.note("program %d, %s: %s: %s", i+1, attemptName(a.N), strings.ReplaceAll(string(a.Class), "_", " "),
+						termsafe.Line(a.Summary))
 				}
 			}})
 			return err
@@ -177,7 +185,8 @@ func (c *generateCmd) best(ctx context.Context, u *ui, one func(func(context.Con
 			}
 			program = fmt.Sprintf("%s, %s", count(len(s.Attempts[n-1].Files), "file"), count(size, "byte"))
 		}
-		rows = append(rows, []string{mark, s.ID, string(s.Ending), fmt.Sprint(len(s.Attempts)), fmt.Sprint(tokens(s)), s.Wall.Duration().Round(10 * time.Millisecond).String(), program})
+		rows = append(rows, []string{mark, s.ID, string(s.Ending), fmt.Sprint(len(s.Attempts)), fmt.Sprint(tokens(s)),
+			s.Wall.Duration().Round(10 * time.Millisecond).String(), program})
 	}
 	return best, errors.Join(err, u.table(rows))
 }
@@ -203,7 +212,8 @@ func (c *generateCmd) block(u *ui, s *session.Session) (*runfile.Generate, error
 	case len(all) == 0:
 		return nil, hint(fmt.Errorf("%s has no generate block", c.File), "hutch run executes its run blocks")
 	case g == nil && c.Name == "":
-		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", c.File, count(len(all), "generate block")), "there are %s", strings.Join(names, ", "))
+		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", c.File, count(len(all), "generate block")),
+			"there are %s", strings.Join(names, ", "))
 	case g == nil:
 		if guess := closest(c.Name, names); guess != "" {
 			return nil, hint(fmt.Errorf("no generate block %q", c.Name), "did you mean %q?", guess)
@@ -242,7 +252,8 @@ func (c *generateCmd) tell(u *ui, s *generate.Story) error {
 		}
 		return exit(code)
 	}
-	spent := fmt.Sprintf("%s, %s", count(int(s.Spent.InputTokens+s.Spent.OutputTokens), "token"), s.Wall.Duration().Round(100*time.Millisecond))
+	spent := fmt.Sprintf("%s, %s", count(int(s.Spent.InputTokens+s.Spent.OutputTokens), "token"),
+		s.Wall.Duration().Round(100*time.Millisecond))
 	if !strings.Contains(s.Reason, "attempt") {
 		spent = count(len(s.Attempts), "attempt") + ", " + spent
 	}
@@ -300,7 +311,8 @@ func (w *watch) watch() generate.Watch {
 	return generate.Watch{
 		Begun: func(id string) {
 			m := w.g.Model.Config
-			w.note("%s: %s, at most %s of %s", w.g.Name, id, count(w.g.Attempts, "attempt"), termsafe.Line(cmp.Or(m.Model, m.Name)))
+			w.note("%s: %s, at most %s of %s", w.g.Name, id, count(w.g.Attempts, "attempt"),
+				termsafe.Line(cmp.Or(m.Model, m.Name)))
 		},
 		Asking: func(n int) {
 			w.said = 0
@@ -358,7 +370,8 @@ func (w *watch) ask() func(context.Context, []string) (bool, error) {
 				}
 			}()
 		})
-		fmt.Fprintf(w.u.err, "The program asks for %s. Install in a sandbox, from the network [y,N]? ", termsafe.Line(strings.Join(packages, ", ")))
+		fmt.Fprintf(w.u.err, "The program asks for %s. Install in a sandbox, from the network [y,N]? ",
+			termsafe.Line(strings.Join(packages, ", ")))
 		select {
 		case said := <-answers:
 			said = strings.ToLower(strings.TrimSpace(said))

@@ -30,37 +30,55 @@ var isImage = lazy(`^(` + image + `)$`)
 
 // habits are rendered into docs/reference/habits.md, and tested row by row.
 var habits = []habit{
-	{from: "docker, podman", typed: "run --rm -- true", does: "runs it; a sandbox is always removed after its run, unless `--keep` is given"},
-	{from: "docker, podman", typed: "run debian:12 cat /etc/os-release", does: "runs the command on the backend podman, in this image"},
+	{from: "docker, podman", typed: "run --rm -- true",
+		does: "runs it; a sandbox is always removed after its run, unless `--keep` is given"},
+	{from: "docker, podman", typed: "run debian:12 cat /etc/os-release",
+		does: "runs the command on the backend podman, in this image"},
 	{from: "docker, podman", typed: "run -v .:/src -- ls", on: "run create", word: "-v|--volume",
-		answer: "--workspace DIR shows a project at /workspace and keeps writes for review; --mount DIR:/src shows another directory read-only, --mount DIR:/src:writable lets writes land in it"},
+		answer: "--workspace DIR shows a project at /workspace and keeps writes for review; --mount DIR:/src shows " +
+			"another directory read-only, --mount DIR:/src:writable lets writes land in it"},
 	{from: "docker, podman", typed: "run -d -- sleep 60", on: "run", word: "-d|--detach",
-		answer: "hutch create --name NAME makes a sandbox that stays, and hutch exec NAME COMMAND runs in it; hutch push --detach leaves an agent at work"},
+		answer: "hutch create --name NAME makes a sandbox that stays, and hutch exec NAME COMMAND runs in it; hutch push " +
+			"--detach leaves an agent at work"},
 	{from: "docker, podman", typed: "run -u 1000 -- id", on: "run create", word: "-u|--user",
 		answer: `uid = 1000 in a bwrap block of a run file, user = "1000" in a podman block; hutch exec has -u`},
-	{from: "docker, podman", typed: "run --gpus all -- nvidia-smi", on: "run create", word: "--gpus", answer: "no backend gives programs a GPU: leave it out"},
+	{from: "docker, podman", typed: "run --gpus all -- nvidia-smi", on: "run create", word: "--gpus",
+		answer: "no backend gives programs a GPU: leave it out"},
 	{from: "docker, podman", typed: "run --entrypoint sh debian:12", on: "run create", word: "--entrypoint",
 		answer: "hutch run IMAGE PROGRAM ARG... runs this program; the entry point of an image is never run"},
 	{from: "docker, podman", typed: "ps -a", does: "lists all sandboxes, as without the flag"},
-	{from: "docker, podman", typed: "ps --format json", on: "ps runs inspect show version doctor", word: "--format", answer: "-o json prints JSON, for jq"},
-	{from: "docker, podman", typed: "exec box echo hi", does: "runs the command; `--` is needed only before a command that begins with a dash"},
+	{from: "docker, podman", typed: "ps --format json", on: "ps runs inspect show version doctor", word: "--format",
+		answer: "-o json prints JSON, for jq"},
+	{from: "docker, podman", typed: "exec box echo hi",
+		does: "runs the command; `--` is needed only before a command that begins with a dash"},
 	{from: "docker, podman", typed: "logs box", does: "prints what the last command in the sandbox printed"},
-	{from: "docker, podman", typed: "kill box", word: "kill", answer: "hutch stop -f SANDBOX kills what runs in a sandbox and keeps its files; hutch rm -f SANDBOX removes it"},
-	{from: "docker, podman", typed: "images", word: "images", answer: "podman images lists the images of the backend podman; other backends have none"},
-	{from: "docker, podman", typed: "pull debian:12", on: "pull", word: image, answer: "podman pull IMAGE fetches an image; hutch run IMAGE COMMAND fetches it when it is missing"},
-	{from: "docker, podman", typed: "build .", word: "build", answer: "podman build -t NAME . builds an image; hutch run localhost/NAME COMMAND runs it"},
-	{from: "terraform", typed: "apply one.hcl", on: "apply", word: `.*\.hcl`, answer: "hutch run FILE runs a run file; hutch apply SANDBOX brings what changed in a sandbox to its project"},
+	{from: "docker, podman", typed: "kill box", word: "kill",
+		answer: "hutch stop -f SANDBOX kills what runs in a sandbox and keeps its files; hutch rm -f SANDBOX removes it"},
+	{from: "docker, podman", typed: "images", word: "images",
+		answer: "podman images lists the images of the backend podman; other backends have none"},
+	{from: "docker, podman", typed: "pull debian:12", on: "pull", word: image,
+		answer: "podman pull IMAGE fetches an image; hutch run IMAGE COMMAND fetches it when it is missing"},
+	{from: "docker, podman", typed: "build .", word: "build",
+		answer: "podman build -t NAME . builds an image; hutch run localhost/NAME COMMAND runs it"},
+	{from: "terraform", typed: "apply one.hcl", on: "apply", word: `.*\.hcl`,
+		answer: "hutch run FILE runs a run file; hutch apply SANDBOX brings what changed in a sandbox to its project"},
 	{from: "terraform", typed: "apply -auto-approve box", does: "applies, as without the flag: it asks nothing"},
-	{from: "terraform", typed: "destroy", word: "destroy", answer: "hutch rm SANDBOX removes a sandbox; hutch ps lists them"},
-	{from: "terraform, make", typed: "-C sub run sub.hcl", does: "changes to the directory first; `-chdir=DIR` is the same"},
+	{from: "terraform", typed: "destroy", word: "destroy",
+		answer: "hutch rm SANDBOX removes a sandbox; hutch ps lists them"},
+	{from: "terraform, make", typed: "-C sub run sub.hcl",
+		does: "changes to the directory first; `-chdir=DIR` is the same"},
 	{from: "make", typed: "run --dry-run one.hcl", does: "prints the plan and runs nothing, as `hutch plan` does"},
-	{from: "make", typed: "test", word: "test", answer: "hutch run FILE runs the tests that a run file describes; hutch backend test NAME tests a backend"},
-	{from: "python, node", typed: "run s.py a b", does: "runs the script with its arguments; `--language` says how, where neither name nor `#!` does"},
+	{from: "make", typed: "test", word: "test",
+		answer: "hutch run FILE runs the tests that a run file describes; hutch backend test NAME tests a backend"},
+	{from: "python, node", typed: "run s.py a b",
+		does: "runs the script with its arguments; `--language` says how, where neither name nor `#!` does"},
 	{from: "python, node", typed: "run --language python -", does: "runs the script on stdin"},
-	{from: "docker compose", typed: "run .", does: "runs the run file of the directory, if it has one only; otherwise the error names them"},
+	{from: "docker compose", typed: "run .",
+		does: "runs the run file of the directory, if it has one only; otherwise the error names them"},
 	{from: "gh, kubectl", typed: "ps --json", does: "prints JSON, as `-o json` does"},
 	{from: "any", typed: "run --no-color one.hcl", does: "prints without colors, as with `NO_COLOR=1`"},
-	{from: "any", typed: "run --verbose one.hcl", on: "run create exec push pull", word: "--verbose|-v+", answer: "hutch show --tree latest shows each step of the last run"},
+	{from: "any", typed: "run --verbose one.hcl", on: "run create exec push pull", word: "--verbose|-v+",
+		answer: "hutch show --tree latest shows each step of the last run"},
 	{from: "any", typed: "help run", does: "prints the help of a command, as `hutch run --help` does"},
 	{from: "any", typed: "-V", does: "prints the version"},
 }
@@ -68,7 +86,8 @@ var habits = []habit{
 // habitual is the answer to a word that command does not know; command is "" for the word of a command.
 func habitual(command, word string) string {
 	for _, h := range habits {
-		if h.answer == "" || (h.on == "") != (command == "") || h.on != "" && !slices.Contains(strings.Fields(h.on), command) {
+		if h.answer == "" || (h.on == "") != (command == "") ||
+			h.on != "" && !slices.Contains(strings.Fields(h.on), command) {
 			continue
 		}
 		if regexp.MustCompile(`^(?:` + h.word + `)$`).MatchString(word) {
@@ -97,7 +116,8 @@ func operandHint(args []string, err error) error {
 // writeHabits writes the page of the habits.
 func writeHabits(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# Coming from docker, podman, terraform and make\n\nWhat these tools' users type, and what hutch does. Generated from `cmd/hutch/habits.go`.\n\n| you type | from | hutch |\n| --- | --- | --- |\n")
+	b.WriteString("# Coming from docker, podman, terraform and make\n\nWhat these tools' users type, and what hutch " +
+		"does. Generated from `cmd/hutch/habits.go`.\n\n| you type | from | hutch |\n| --- | --- | --- |\n")
 	for _, h := range habits {
 		says := h.does
 		if h.answer != "" {
@@ -109,8 +129,8 @@ func writeHabits(w io.Writer) error {
 	return err
 }
 
-// unknownWord is what is said about a word that is not known: the answer of a habit, or a known word that looks like it.
-// The known ones lack the prefix of a flag.
+// unknownWord is what is said about a word that is not known: the answer of a habit, or a known word that looks like
+// it. The known ones lack the prefix of a flag.
 func unknownWord(command, word, prefix string, known []string) []string {
 	if answer := habitual(command, word); answer != "" {
 		return []string{answer}

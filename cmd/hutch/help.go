@@ -22,7 +22,8 @@ type helpCmd struct {
 
 // Help is the text below the synopsis.
 func (*helpCmd) Help() string {
-	return `Without an argument, lists commands and topics. A topic is a page of the documentation, printed as Markdown, on a terminal through $PAGER if that is set. Where a command has the name of a topic, .md names the topic.
+	return `Without an argument, lists commands and topics. A topic is a page of the documentation, printed as Markdown,
+on a terminal through $PAGER if that is set. Where a command has the name of a topic, .md names the topic.
 
     hutch help audit verify
     hutch help network

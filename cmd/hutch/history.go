@@ -61,7 +61,9 @@ type logsCmd struct {
 
 // Help is the text below the synopsis.
 func (*logsCmd) Help() string {
-	return `The program's stdout goes to stdout and its stderr to stderr, byte for byte when they are not terminals. What the output limit dropped is said on stderr. Of a generate or cycle, what was said by and to the model and its tools is printed.
+	return `The program's stdout goes to stdout and its stderr to stderr, byte for byte when they are not terminals. What
+the output limit dropped is said on stderr. Of a generate or cycle, what was said by and to the model and its tools is
+printed.
 
     hutch logs
     hutch logs -f --tail 20 latest
@@ -80,9 +82,13 @@ type auditVerifyCmd struct {
 
 // Help is the text below the synopsis.
 func (*auditVerifyCmd) Help() string {
-	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names, and compares chains and results with the audit chain. Exit code 1 means that something recorded was damaged. What a crash leaves behind, such as a torn last line, is said and is not damage.
+	return `Recomputes the hash of every event, follows the links between them, hashes every file that an event names,
+and compares chains and results with the audit chain. Exit code 1 means that something recorded was damaged. What a
+crash leaves behind, such as a torn last line, is said and is not damage.
 
-The chain shows consistency, not authorship: anyone who can write the whole store can make a consistent one. If that matters, keep the head that is printed for the audit chain elsewhere: with --head it shows a chain that was cut or recreated since.
+The chain shows consistency, not authorship: anyone who can write the whole store can make a consistent one. If that
+matters, keep the head that is printed for the audit chain elsewhere: with --head it shows a chain that was cut or
+recreated since.
 
     hutch audit verify
     hutch audit verify latest -o json
@@ -154,7 +160,8 @@ func (c *auditVerifyCmd) show(u *ui, r *store.Report) error {
 		if f.Path != "" {
 			at += " " + f.Path
 		}
-		if err := u.line("%s: %s:%s %s: %s", name, what, at, strings.ReplaceAll(string(f.Problem), "_", " "), f.Detail); err != nil {
+		if err := u.line("%s: %s:%s %s: %s", name, what, at, strings.ReplaceAll(string(f.Problem), "_", " "),
+			f.Detail); err != nil {
 			return err
 		}
 	}
@@ -201,7 +208,8 @@ func (c *logsCmd) Run(ctx context.Context, u *ui) error {
 // transcript prints what was said in a loop.
 func (c *logsCmd) transcript(u *ui, s *store.Store, rec *store.Record) error {
 	if c.Follow || c.Tail >= 0 || c.Stream != "both" {
-		return hint(fmt.Errorf("%s is the record of a %s, whose log is what was said in it: it has no streams to choose, cut or follow", rec.ID, rec.Kind),
+		return hint(fmt.Errorf("%s is the record of a %s, whose log is what was said in it: it has no streams to choose, "+
+			"cut or follow", rec.ID, rec.Kind),
 			"hutch show %s --tree says what was done so far, and hutch logs prints what one of its runs wrote", rec.ID)
 	}
 	past, err := record.Open(s, rec.ID)
@@ -252,7 +260,8 @@ func (c *logsCmd) print(ctx context.Context, u *ui, rec *store.Record, stream st
 	}
 	skipped, err := log.Follow(ctx, to)
 	if skipped > 0 {
-		u.note("%s: %s came faster than they could be printed and were dropped by the output limit", stream, humanize.IBytes(uint64(skipped)))
+		u.note("%s: %s came faster than they could be printed and were dropped by the output limit", stream,
+			humanize.IBytes(uint64(skipped)))
 	}
 	return err
 }

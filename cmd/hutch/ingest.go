@@ -45,11 +45,16 @@ type ingestCmd struct {
 
 // Help is the text below the synopsis.
 func (*ingestCmd) Help() string {
-	return `Takes what a model answered and makes a run of it: its files below code/, a run file beside it, whose path is printed. The answer may be JSON ({"files":[{"path":…,"content":…}],"entrypoint":…}, {"code":…}, {"path":"content"}), Markdown with named blocks, XML, txtar, or a patch that only adds files; docs/ingest.md has all spellings.
+	return `Takes what a model answered and makes a run of it: its files below code/, a run file beside it, whose path is
+printed. The answer may be JSON ({"files":[{"path":…,"content":…}],"entrypoint":…}, {"code":…},
+{"path":"content"}), Markdown with named blocks, XML, txtar, or a patch that only adds files; docs/ingest.md has all
+spellings.
 
-With --workspace, the answer is applied to a directory: unified and git diffs, V4A patches, SEARCH/REPLACE blocks, or whole files. It is one transaction, under the rules of hutch apply, and hutch apply --undo takes it back.
+With --workspace, the answer is applied to a directory: unified and git diffs, V4A patches, SEARCH/REPLACE blocks, or
+whole files. It is one transaction, under the rules of hutch apply, and hutch apply --undo takes it back.
 
-An answer that cannot be used ends with exit code 1, and says for each problem where it is and what to do, so that a model can mend it; -o json has the same as data. With --run the exit code is that of hutch run.
+An answer that cannot be used ends with exit code 1, and says for each problem where it is and what to do, so that a
+model can mend it; -o json has the same as data. With --run the exit code is that of hutch run.
 
     hutch ingest answer.md
     hutch run $(hutch ingest answer.md)
@@ -59,10 +64,12 @@ An answer that cannot be used ends with exit code 1, and says for each problem w
 }
 
 func (c *ingestCmd) Run(ctx context.Context, u *ui, call *call) error {
-	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" || len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || len(c.AllowHost) > 0 || c.Limits != (runfile.Limits{})
+	runFlags := c.RunNow || c.Dir != "" || c.Name != "" || c.Entrypoint != "" || c.Language != "" ||
+		len(c.Dependency) > 0 || c.Backend != "" || c.Network != "" || len(c.AllowHost) > 0 || c.Limits != (runfile.Limits{})
 	switch {
 	case c.Workspace != "" && runFlags:
-		return hint(errors.New("--workspace applies the answer to a directory, and makes no run of it"), "apply it first, and then use hutch run --workspace %s", c.Workspace)
+		return hint(errors.New("--workspace applies the answer to a directory, and makes no run of it"),
+			"apply it first, and then use hutch run --workspace %s", c.Workspace)
 	case c.Workspace == "" && (c.DryRun || c.Diff):
 		return errors.New("--dry-run and --diff go with --workspace")
 	case c.DryRun && c.Diff:
@@ -153,7 +160,8 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 	program, err := a.Program(ingest.Program{Entrypoint: c.Entrypoint, Language: c.Language, Dependencies: c.Dependency})
 	if err != nil {
 		refused := c.refuse(u, err)
-		if len(a.Changes) > 0 && len(a.Files) == 0 && c.Output != "json" { // a hint for the answer's author does not help with a patch
+		// a hint for the answer's author does not help with a patch
+		if len(a.Changes) > 0 && len(a.Files) == 0 && c.Output != "json" {
 			u.note("hint: --workspace DIR applies a patch to a directory")
 		}
 		return refused
@@ -182,20 +190,24 @@ func (c *ingestCmd) save(ctx context.Context, u *ui, call *call, a *ingest.Answe
 		u.note("%s", n)
 	}
 	if c.Output == "json" {
-		doc := ingested{Schema: ingestedSchema, OK: true, Format: a.Format, Notes: a.Notes, Entrypoint: program.Entrypoint, Language: program.Language,
+		doc := ingested{Schema: ingestedSchema, OK: true, Format: a.Format, Notes: a.Notes, Entrypoint: program.Entrypoint,
+			Language:     program.Language,
 			Dependencies: program.Dependencies, Dir: filepath.Dir(file), RunFile: file}
 		for _, f := range a.Files {
 			sum := sha256.Sum256(f.Content)
-			doc.Files = append(doc.Files, ingestedFile{f.Path, len(f.Content), fmt.Sprintf("%04o", f.Mode), hex.EncodeToString(sum[:])})
+			doc.Files = append(doc.Files, ingestedFile{f.Path, len(f.Content), fmt.Sprintf("%04o", f.Mode),
+				hex.EncodeToString(sum[:])})
 		}
 		if err := u.json(doc); err != nil {
 			return err
 		}
 	} else {
-		u.note("%s from %s, entrypoint %s: %s", count(len(a.Files), "file"), a.Format, termsafe.Line(program.Entrypoint), file)
+		u.note("%s from %s, entrypoint %s: %s", count(len(a.Files), "file"), a.Format, termsafe.Line(program.Entrypoint),
+			file)
 	}
 	if c.RunNow {
-		return (&runCmd{runFlags: runFlags{Args: []string{file}}, Output: c.Output, applyFlags: applyFlags{Apply: "never"}}).Run(ctx, u, call)
+		return (&runCmd{runFlags: runFlags{Args: []string{file}}, Output: c.Output,
+			applyFlags: applyFlags{Apply: "never"}}).Run(ctx, u, call)
 	}
 	if c.Output == "json" {
 		return nil
@@ -258,5 +270,6 @@ func (c *ingestCmd) apply(ctx context.Context, u *ui, a *ingest.Answer) error {
 		}
 		return r.Unified(ctx, u.out, review.Style{Color: colorful("auto", u.outTTY), Terminal: u.outTTY, Width: u.width})
 	}
-	return applyPicks(ctx, u, applying{Review: &workspace.Review{Review: r}, answer: true, picks: r.All(), policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
+	return applyPicks(ctx, u, applying{Review: &workspace.Review{Review: r}, answer: true, picks: r.All(),
+		policy: c.policy(false), ledger: ledger, dryRun: c.DryRun, json: c.Output == "json"})
 }

@@ -19,9 +19,14 @@ type initCmd struct {
 
 // Help is the text below the synopsis.
 func (*initCmd) Help() string {
-	return `Reads what run files require in their hutch blocks, brings the backends that have a source onto this machine, checks them, and writes .hutch.lock.hcl beside the run files: the version, and the hashes of its files for every platform. Commit it. What is locked and installed already is not asked for again, so a second call needs no network; other commands never use the network for that.
+	return `Reads what run files require in their hutch blocks, brings the backends that have a source onto this machine,
+checks them, and writes .hutch.lock.hcl beside the run files: the version, and the hashes of its files for every
+platform. Commit it. What is locked and installed already is not asked for again, so a second call needs no network;
+other commands never use the network for that.
 
-A source is the repository of a registry (registry.example.com/acme/hutch-backend-acme, with the credentials of docker login), the directory of a release on a web server (https://example.com/acme/v{version}), or a directory or an archive on this machine (./dist). Keys in your configuration say whose signatures are wanted.
+A source is the repository of a registry (registry.example.com/acme/hutch-backend-acme, with the credentials of docker
+login), the directory of a release on a web server (https://example.com/acme/v{version}), or a directory or an archive
+on this machine (./dist). Keys in your configuration say whose signatures are wanted.
 
     hutch init
     hutch init --upgrade ci.hcl

@@ -32,7 +32,8 @@ type gcCmd struct {
 
 // Help is the text below the synopsis.
 func (*gcCmd) Help() string {
-	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and temporary directories. Running runs, persistent sandboxes and the records of runs stay.
+	return `Without flags, finishes what processes left that were killed: sandboxes, cgroups, mounts, sockets and
+temporary directories. Running runs, persistent sandboxes and the records of runs stay.
 
     hutch gc
     hutch gc --older-than 30d --keep-runs 100 --dry-run`
@@ -130,7 +131,8 @@ type backendVersion struct {
 }
 
 func (c *versionCmd) Run(ctx context.Context, u *ui) error {
-	v := versions{Hutch: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: session.Protocol, Backends: []backendVersion{}}
+	v := versions{Hutch: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Protocol: session.Protocol, Backends: []backendVersion{}}
 	s, done, err := open(u)
 	if err != nil {
 		return err

@@ -59,9 +59,9 @@ func (h host) end(code int) {
 	os.Exit(code)
 }
 
-// collectLate lets the first garbage collection begin at 16 MiB instead of 4, because a short call makes a few megabytes
-// of garbage. From then on the heap is kept at twice of what is alive: at five times, a call of 2,000 runs kept 11 KB for
-// each.
+// collectLate lets the first garbage collection begin at 16 MiB instead of 4, because a short call makes a few
+// megabytes of garbage. From then on the heap is kept at twice of what is alive: at five times, a call of 2,000 runs
+// kept 11 KB for each.
 func collectLate() {
 	debug.SetGCPercent(400)
 	runtime.AddCleanup(new([32]byte), func(percent int) { debug.SetGCPercent(percent) }, 100)

@@ -39,7 +39,10 @@ type mcpServeCmd struct {
 
 // Help is the text below the synopsis.
 func (*mcpServeCmd) Help() string {
-	return `Serves sandboxes to a client of the Model Context Protocol, such as a coding agent: tools to make them, to run commands in them, to work with their files, and to see what changed. The client decides what happens inside of sandboxes, and these flags all the rest. It sees the sandboxes that it made, which are destroyed when it hangs up, and those that --sandbox names.
+	return `Serves sandboxes to a client of the Model Context Protocol, such as a coding agent: tools to make them, to
+run commands in them, to work with their files, and to see what changed. The client decides what happens inside of
+sandboxes, and these flags all the rest. It sees the sandboxes that it made, which are destroyed when it hangs up, and
+those that --sandbox names.
 
 docs/mcp.md shows how to add it to the common coding agents.
 
@@ -56,7 +59,8 @@ func (c *mcpServeCmd) Run(u *ui) error {
 		return err
 	}
 	o := mcpcall.Call{
-		Version: version, Backend: c.Backend, Sandboxes: c.Sandbox, Network: c.AllowNetwork, AllowHosts: c.AllowHost, Apply: c.AllowApply, Keep: c.Keep, Listen: c.Listen, TokenFile: c.TokenFile,
+		Version: version, Backend: c.Backend, Sandboxes: c.Sandbox, Network: c.AllowNetwork, AllowHosts: c.AllowHost,
+		Apply: c.AllowApply, Keep: c.Keep, Listen: c.Listen, TokenFile: c.TokenFile,
 		Limits: c.Limits,
 	}
 	for rule, allowed := range c.policy(false).Allow {

@@ -28,7 +28,10 @@ func (*mcpInstallCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*mcpInstallCmd) Help() string {
-	return `Adds hutch mcp with the current directory as its workspace to the configuration of a client, after showing the change and asking. Claude Code and Codex do it by their own commands: Claude Code for this project and you alone, Codex for all projects. The others have a file in the project, of which everything else stays as it is. What stands after -- are flags of hutch mcp.
+	return `Adds hutch mcp with the current directory as its workspace to the configuration of a client, after showing
+the change and asking. Claude Code and Codex do it by their own commands: Claude Code for this project and you alone,
+Codex for all projects. The others have a file in the project, of which everything else stays as it is. What stands
+after -- are flags of hutch mcp.
 
     hutch mcp install claude
     hutch mcp install cursor -- -m 2g --timeout 5m

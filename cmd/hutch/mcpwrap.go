@@ -44,7 +44,11 @@ func (*mcpWrapCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*mcpWrapCmd) Help() string {
-	return `Runs a server of the Model Context Protocol that speaks on stdin and stdout in a sandbox, for the configuration of any client: put "hutch mcp wrap FLAGS --" before its command. It sees no files but those of --workspace and --mount, reaches no host but those of --allow-host and --secret, and has no variables of this machine but those of -e. Nothing but what it prints is on stdout. It runs until the client hangs up, and is recorded like every run.
+	return `Runs a server of the Model Context Protocol that speaks on stdin and stdout in a sandbox, for the
+configuration of any client: put "hutch mcp wrap FLAGS --" before its command. It sees no files but those of
+--workspace and --mount, reaches no host but those of --allow-host and --secret, and has no variables of this machine
+but those of -e. Nothing but what it prints is on stdout. It runs until the client hangs up, and is recorded like
+every run.
 
     hutch mcp wrap --allow-host registry.npmjs.org:443 -- npx -y @modelcontextprotocol/server-everything
     hutch mcp wrap --workspace . -- mcp-server-filesystem /workspace
@@ -59,8 +63,9 @@ func (c *mcpWrapCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return hint(errors.New("nothing to run: name the command of an MCP server"), "hutch mcp wrap -- npx -y SERVER")
 	}
 	r := &runCmd{Interactive: true, Output: "text", runFlags: runFlags{
-		Backend: c.Backend, Workspace: (*mount)(c.Workspace), networkFlags: c.networkFlags, secretFlags: c.secretFlags, mountFlags: c.mountFlags,
-		Limits: c.Limits, Env: c.Env, EnvFile: c.EnvFile, Workdir: c.Workdir,
+		Backend: c.Backend, Workspace: (*mount)(c.Workspace), networkFlags: c.networkFlags, secretFlags: c.secretFlags,
+		mountFlags: c.mountFlags,
+		Limits:     c.Limits, Env: c.Env, EnvFile: c.EnvFile, Workdir: c.Workdir,
 	}}
 	if r.Timeout == 0 {
 		r.Timeout = units.Duration(wrappedTimeout)

@@ -32,13 +32,20 @@ func (*observeCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*observeCmd) Help() string {
-	return `Runs a command you trust enough to run once with an open network, records the names and ports it connects to, the files it asks for outside of what every sandbox has, its time, memory and processes, and prints what would have sufficed: for a command a whole run file, for a run of a run file its network, mount and limits blocks. That goes to stdout; what the program prints goes to stderr.
+	return `Runs a command you trust enough to run once with an open network, records the names and ports it connects to,
+the files it asks for outside of what every sandbox has, its time, memory and processes, and prints what would have
+sufficed: for a command a whole run file, for a run of a run file its network, mount and limits blocks. That goes to
+stdout; what the program prints goes to stderr.
 
-Every public name is reachable. Private networks, this machine and metadata services are not, unless --allow-host or the run file names them; a destination that was denied is a comment in what is printed.
+Every public name is reachable. Private networks, this machine and metadata services are not, unless --allow-host or
+the run file names them; a destination that was denied is a comment in what is printed.
 
-The sandbox shows the program no other files than usual. What a failed run asked for in vain becomes a mount in what is printed; with --mount-missing it is run again with these mounts, read-only. Mounts that were not used are left out. Only bwrap records files.
+The sandbox shows the program no other files than usual. What a failed run asked for in vain becomes a mount in what
+is printed; with --mount-missing it is run again with these mounts, read-only. Mounts that were not used are left out.
+Only bwrap records files.
 
-With --prove the run is repeated without each rule and each mount, and its expect block (or exit code 0) decides whether it is needed.
+With --prove the run is repeated without each rule and each mount, and its expect block (or exit code 0) decides
+whether it is needed.
 
 The exit code is that of the observed run, as for hutch run.
 
@@ -75,7 +82,8 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	d := defs[0]
 	if c.Prove && d.Workspace != nil && d.Workspace.Mode == "shared" {
-		return hint(errors.New("--prove runs the command several times, and each would change the shared workspace"), `use mode = "private"`)
+		return hint(errors.New("--prove runs the command several times, and each would change the shared workspace"),
+			`use mode = "private"`)
 	}
 	users, err := s.Config()
 	if err != nil {
@@ -152,7 +160,8 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 const mostRuns = 6
 
 // observe runs d once, or with --mount-missing until it has what it asks for.
-func (c *observeCmd) observe(ctx context.Context, u *ui, d *runfile.Definition, run func(*runfile.Definition) (*result.Result, error)) (*result.Result, observe.Needs, error) {
+func (c *observeCmd) observe(ctx context.Context, u *ui, d *runfile.Definition,
+	run func(*runfile.Definition) (*result.Result, error)) (*result.Result, observe.Needs, error) {
 	for i := 1; ; i++ {
 		r, err := run(d)
 		if err != nil {

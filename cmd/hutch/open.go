@@ -28,7 +28,8 @@ func open(u *ui) (*session.Session, func(), error) {
 		if u.interrupted.Load() != 0 {
 			patience = 5 * time.Second // what could be cleaned up has been
 		}
-		ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("it was not done within %s, and was killed", patience))
+		ctx, cancel := context.WithTimeoutCause(context.Background(), patience,
+			fmt.Errorf("it was not done within %s, and was killed", patience))
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			u.note("%s", err)
@@ -59,7 +60,8 @@ func openFor(u *ui, files []string) (*session.Session, func(), error) {
 }
 
 func openSession(u *ui) (*session.Session, error) {
-	return session.Open(session.Options{Version: version, Keeper: u.host.keeper, Warn: func(line string) { u.note("%s", line) }})
+	return session.Open(session.Options{Version: version, Keeper: u.host.keeper,
+		Warn: func(line string) { u.note("%s", line) }})
 }
 
 // openStore opens the store alone, for commands that only look at what is recorded.

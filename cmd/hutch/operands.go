@@ -78,7 +78,8 @@ func directory(command, name string) error {
 	found, _ := runFilesIn(name, false)
 	switch len(found) {
 	case 0:
-		return hint(err, "it has no run file: they end in .hcl; hutch run --workspace %s -- COMMAND runs a command there", termsafe.ShellWord(name))
+		return hint(err, "it has no run file: they end in .hcl; hutch run --workspace %s -- COMMAND runs a command there",
+			termsafe.ShellWord(name))
 	case 1:
 		return hint(err, "hutch %s %s", command, found[0])
 	}

@@ -28,7 +28,10 @@ func (*planCmd) Usage() []string { return []string{"hutch plan [flags] FILE... [
 
 // Help is the text below the synopsis.
 func (*planCmd) Help() string {
-	return `For each run, and for the generate and cycle blocks what is known before a model is asked: the backend that would be used, and why others would not; the command; the files that the sandbox would see; and for each limit the mechanism that would hold it on this machine. Nothing is made and nothing is run. Exit code 1 means that a run would be refused.
+	return `For each run, and for the generate and cycle blocks what is known before a model is asked: the backend that
+would be used, and why others would not; the command; the files that the sandbox would see; and for each limit the
+mechanism that would hold it on this machine. Nothing is made and nothing is run. Exit code 1 means that a run would
+be refused.
 
     hutch plan ci.hcl
     hutch plan ci.hcl test -o json`
@@ -85,7 +88,8 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 		case b.cycle != nil && len(b.def.Backends) == 0:
 			o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
 		}
-		runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Keep: b.cycle != nil})
+		runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
+			Keep: b.cycle != nil})
 		p, err := runner.Plan(ctx, o.Apply(b.def))
 		if err != nil {
 			return err
@@ -130,7 +134,8 @@ func plannedBlocks(conf *runfile.Config, names []string) ([]plannedBlock, error)
 	}
 	for _, y := range conf.Cycles() {
 		b := plannedBlock{def: y.Box, cycle: y}
-		if y.SpecFile != "" { // it may be a file of the sandbox's input; a specification that the convention names is not known before the id is
+		// it may be a file of the sandbox's input; a specification that the convention names is not known before the id is
+		if y.SpecFile != "" {
 			w, err := cycle.Prepare(y.Name, y)
 			if err != nil {
 				return nil, err
@@ -176,7 +181,8 @@ func (b plannedBlock) show(u *ui, p *run.Plan, more bool) error {
 	head := &strings.Builder{}
 	row := func(label, text string) { fmt.Fprintf(head, "  %-10s %s\n", label, text) }
 	model := func(m *runfile.Model) {
-		row("model", fmt.Sprintf("%s: %s of %s", termsafe.Line(m.Config.Name), termsafe.Line(m.Config.Model), m.Config.Provider))
+		row("model", fmt.Sprintf("%s: %s of %s", termsafe.Line(m.Config.Name), termsafe.Line(m.Config.Model),
+			m.Config.Provider))
 	}
 	switch g, y := b.generate, b.cycle; {
 	case g != nil:
@@ -184,7 +190,9 @@ func (b plannedBlock) show(u *ui, p *run.Plan, more bool) error {
 		model(g.Model)
 		row("attempts", fmt.Sprintf("at most %d", g.Attempts))
 		row("installs", map[runfile.Policy]string{
-			runfile.DependenciesAllowed: "what the model asks for", runfile.DependenciesAsk: "what the model asks for and the user agrees to", runfile.DependenciesBlocked: "nothing that the model asks for",
+			runfile.DependenciesAllowed: "what the model asks for",
+			runfile.DependenciesAsk:     "what the model asks for and the user agrees to",
+			runfile.DependenciesBlocked: "nothing that the model asks for",
 		}[g.Policy])
 		head.WriteString("each attempt, with the program of the model as its command:\n")
 	case y != nil:
@@ -198,7 +206,8 @@ func (b plannedBlock) show(u *ui, p *run.Plan, more bool) error {
 			row("check", termsafe.Line(fmt.Sprintf("%q", y.Check)))
 		}
 		of := y.Model.Config.Budget.WithDefaults()
-		row("bounds", fmt.Sprintf("%s, %s, %s, %s; %s for each command", count(y.ToolCalls, "tool call"), count(of.Turns, "turn"), count(int(of.Tokens), "token"), of.Time, y.CommandTime()))
+		row("bounds", fmt.Sprintf("%s, %s, %s, %s; %s for each command", count(y.ToolCalls, "tool call"),
+			count(of.Turns, "turn"), count(int(of.Tokens), "token"), of.Time, y.CommandTime()))
 		row("apply", cmp.Or(y.Apply, string(cycle.Never)))
 		head.WriteString("the sandbox, in which the model's tools work and nowhere else:\n")
 	}

@@ -44,9 +44,13 @@ type portCmd struct {
 
 // Help is the text below the synopsis.
 func (*portCmd) Help() string {
-	return `Leads ports of 127.0.0.1 on this machine to servers that listen on 127.0.0.1 or ::1 in a sandbox, until it is interrupted, and prints where each leads. The sandbox gets no network by it, and other machines and sandboxes reach nothing. The port of this machine is the same, or where that is in use any free one. Without a port, it prints the ports that the sandbox was created with, which every hutch exec publishes.
+	return `Leads ports of 127.0.0.1 on this machine to servers that listen on 127.0.0.1 or ::1 in a sandbox, until it is
+interrupted, and prints where each leads. The sandbox gets no network by it, and other machines and sandboxes reach
+nothing. The port of this machine is the same, or where that is in use any free one. Without a port, it prints the
+ports that the sandbox was created with, which every hutch exec publishes.
 
-The server runs in a hutch exec, before or after this command. On bwrap each command has a loopback; the newest that listens on the port is connected to.
+The server runs in a hutch exec, before or after this command. On bwrap each command has a loopback; the newest that
+listens on the port is connected to.
 
     hutch exec try -- npm run dev
     hutch port try 3000
@@ -67,7 +71,8 @@ func (c *portCmd) Run(ctx context.Context, u *ui) error {
 		}
 		defer func() { _ = sb.Close() }()
 		if !sb.CanDial() {
-			return hint(fmt.Errorf("backend %q cannot publish ports", sb.Record.Backend), "use a backend that can, such as bwrap or podman")
+			return hint(fmt.Errorf("backend %q cannot publish ports", sb.Record.Backend),
+				"use a backend that can, such as bwrap or podman")
 		}
 		if err := sb.Unlock(); err != nil {
 			return err

@@ -28,14 +28,20 @@ type pullCmd struct {
 
 // Help is the text below the synopsis.
 func (*pullCmd) Help() string {
-	return `Waits until the command of hutch push has handed in its commits, or has ended, and brings them to the branch that was sent. Where no command runs, the commits that are there are taken.
+	return `Waits until the command of hutch push has handed in its commits, or has ended, and brings them to the branch
+that was sent. Where no command runs, the commits that are there are taken.
 
-What comes back is checked on a private copy: its size and that of every object in it, every object itself, and every path and mode in every new commit. It must build on the commit that was sent. The commits are kept as refs/hutch/SANDBOX; then the branch, which must be checked out, is moved forward. Nothing is merged and nothing forced: what stands in the way is said, with what is kept where. No hook and no filter is run. The exit code is 1 when something stands against it.
+What comes back is checked on a private copy: its size and that of every object in it, every object itself, and every
+path and mode in every new commit. It must build on the commit that was sent. The commits are kept as
+refs/hutch/SANDBOX; then the branch, which must be checked out, is moved forward. Nothing is merged and nothing
+forced: what stands in the way is said, with what is kept where. No hook and no filter is run. The exit code is 1 when
+something stands against it.
 
 Until the branch moves, hutch diff and hutch apply work with the commits that were fetched.
 
     hutch pull push-3f9a1c20
-A sandbox with a private workspace over a repository, such as that of hutch agent, hands in what was committed there on top of the branch that is checked out here. What is in no commit is for hutch diff and hutch apply.
+A sandbox with a private workspace over a repository, such as that of hutch agent, hands in what was committed there
+on top of the branch that is checked out here. What is in no commit is for hutch diff and hutch apply.
 
     hutch pull --timeout 2h --interval 10s push-3f9a1c20
     hutch pull push-3f9a1c20 -o json`
@@ -49,7 +55,8 @@ func (c *pullCmd) Run(ctx context.Context, u *ui) error {
 		}
 		defer show.restore()
 		p, err := pull.Pull(ctx, m, s.Store(), c.Sandbox, pull.Options{
-			Wait:  pull.Wait{Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout), Progress: c.waiting(u, show)},
+			Wait: pull.Wait{Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout),
+				Progress: c.waiting(u, show)},
 			Caps:  bundle.Caps{Bytes: int64(c.MaxSize), Object: int64(c.MaxFile)},
 			Allow: c.policy(false).Allow,
 		})

@@ -42,16 +42,22 @@ type pushCmd struct {
 
 // Usage replaces the synopsis, because the two ways of calling share no operand.
 func (*pushCmd) Usage() []string {
-	return []string{"hutch push [flags] FILE PLAN", "hutch push [flags] --into SANDBOX PLAN", "hutch push [flags] --resume SANDBOX"}
+	return []string{"hutch push [flags] FILE PLAN", "hutch push [flags] --into SANDBOX PLAN",
+		"hutch push [flags] --resume SANDBOX"}
 }
 
 // Help is the text below the synopsis.
 func (*pushCmd) Help() string {
-	return `Makes a sandbox that lasts, sends the branch that is checked out into it as a git bundle, and runs there what the run file names, in a clone of the branch. hutch pull brings the commits back. Nothing of this host's repository is ever mounted into the sandbox.
+	return `Makes a sandbox that lasts, sends the branch that is checked out into it as a git bundle, and runs there what
+the run file names, in a clone of the branch. hutch pull brings the commits back. Nothing of this host's repository is
+ever mounted into the sandbox.
 
-The command finds the plan at $HUTCH_PLAN, the clone at $HUTCH_CLONE, where it starts, and instructions for coding agents at $HUTCH_INSTRUCTIONS. It may hand its commits in itself, by writing the bundle $HUTCH_BUNDLE; when it ends without, hutch does that.
+The command finds the plan at $HUTCH_PLAN, the clone at $HUTCH_CLONE, where it starts, and instructions for coding
+agents at $HUTCH_INSTRUCTIONS. It may hand its commits in itself, by writing the bundle $HUTCH_BUNDLE; when it ends
+without, hutch does that.
 
-On a terminal the command gets it, so that you can watch and step in. ^C, where the command leaves it to hutch, stops the command and keeps the sandbox. The exit code is the command's own, as that of hutch run.
+On a terminal the command gets it, so that you can watch and step in. ^C, where the command leaves it to hutch, stops
+the command and keeps the sandbox. The exit code is the command's own, as that of hutch run.
 
     hutch push agent.hcl docs/plan.md
     hutch push -d agent.hcl docs/plan.md
@@ -118,7 +124,8 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 		show.result(r)
 	}
 	if sig := u.interrupted.Load(); sig != 0 && (r != nil || errors.Is(err, errInterrupted)) {
-		u.note("the sandbox %s stays as it is\n%s brings what is committed in it\nhutch push --resume %s runs the command again\nhutch exec -it %s -- sh goes in\nhutch rm %s removes it", name, pulls(name), name, name, name)
+		u.note("the sandbox %s stays as it is\n%s brings what is committed in it\nhutch push --resume %s runs the command "+
+			"again\nhutch exec -it %s -- sh goes in\nhutch rm %s removes it", name, pulls(name), name, name, name)
 		return exit(128 + int(sig))
 	}
 	if err == nil {
@@ -133,14 +140,16 @@ func (c *pushCmd) Run(ctx context.Context, u *ui) error {
 
 // check refuses what cannot be meant.
 func (c *pushCmd) check() error {
-	made := c.RunName != "" || c.Name != "" || c.Backend != "" || c.MinIsolation != "" || c.Depth != 0 || len(c.Var) > 0 || len(c.VarFile) > 0
+	made := c.RunName != "" || c.Name != "" || c.Backend != "" || c.MinIsolation != "" || c.Depth != 0 ||
+		len(c.Var) > 0 || len(c.VarFile) > 0
 	switch {
 	case c.Resume != "" && (made || len(c.Args) > 0 || c.AllowDirty || c.IncludeUncommitted || c.Timeout != 0):
 		return errors.New("--resume goes on with what was pushed; it goes with --detach and nothing else")
 	case c.Resume != "":
 		return nil
 	case c.Into != "" && (made || len(c.Args) != 1):
-		return hint(errors.New("--into sends into a sandbox that is there; it goes with a plan, --detach, --allow-dirty, --include-uncommitted and --timeout, and nothing else"),
+		return hint(errors.New("--into sends into a sandbox that is there; it goes with a plan, --detach, --allow-dirty, "+
+			"--include-uncommitted and --timeout, and nothing else"),
 			"hutch push --into %s docs/next.md", c.Into)
 	case c.Into != "":
 		return nil
@@ -162,7 +171,8 @@ func (c *pushCmd) check() error {
 }
 
 // send sends the work, into a sandbox that it makes unless --into names one.
-func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandbox.Manager) (*store.SandboxInfo, error) {
+func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandbox.Manager) (*store.SandboxInfo,
+	error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -185,7 +195,8 @@ func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandb
 			return nil, err
 		}
 	}
-	w, err := push.Prepare(ctx, push.Request{Dir: dir, Plan: c.Args[len(c.Args)-1], AllowDirty: c.AllowDirty, IncludeUncommitted: c.IncludeUncommitted, Depth: c.Depth})
+	w, err := push.Prepare(ctx, push.Request{Dir: dir, Plan: c.Args[len(c.Args)-1], AllowDirty: c.AllowDirty,
+		IncludeUncommitted: c.IncludeUncommitted, Depth: c.Depth})
 	if err != nil {
 		return nil, err
 	}
@@ -214,12 +225,14 @@ func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandb
 	if err != nil {
 		return nil, err
 	}
-	u.note("%s: %s at %.12s in %s, %s sent; %s brings the commits back", info.Name, w.Branch, w.Commit, info.Push.Clone, humanize.IBytes(uint64(info.Push.Sent)), pulls(info.Name))
+	u.note("%s: %s at %.12s in %s, %s sent; %s brings the commits back", info.Name, w.Branch, w.Commit, info.Push.Clone,
+		humanize.IBytes(uint64(info.Push.Sent)), pulls(info.Name))
 	return info, nil
 }
 
 // make makes the sandbox.
-func (c *pushCmd) make(ctx context.Context, s *session.Session, m *sandbox.Manager, d *runfile.Definition, w *push.Work, progress func(string)) (*store.SandboxInfo, error) {
+func (c *pushCmd) make(ctx context.Context, s *session.Session, m *sandbox.Manager, d *runfile.Definition,
+	w *push.Work, progress func(string)) (*store.SandboxInfo, error) {
 	conf, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -241,7 +254,8 @@ func (c *pushCmd) definition(s *session.Session) (*runfile.Definition, error) {
 	if c.RunName != "" {
 		args = append(args, c.RunName)
 	}
-	like := &runFlags{Args: args, Var: c.Var, VarFile: c.VarFile, Backend: c.Backend, Limits: runfile.Limits{Timeout: c.Timeout}}
+	like := &runFlags{Args: args, Var: c.Var, VarFile: c.VarFile, Backend: c.Backend,
+		Limits: runfile.Limits{Timeout: c.Timeout}}
 	defs, err := like.definitions(s, &call{}, false)
 	if err != nil {
 		return nil, err
@@ -251,7 +265,8 @@ func (c *pushCmd) definition(s *session.Session) (*runfile.Definition, error) {
 		for _, d := range defs {
 			all = append(all, d.Instance)
 		}
-		return nil, hint(fmt.Errorf("%s holds %d runs, and push is for one", c.Args[0], len(defs)), "--run names it: %s", strings.Join(all, ", "))
+		return nil, hint(fmt.Errorf("%s holds %d runs, and push is for one", c.Args[0], len(defs)), "--run names it: %s",
+			strings.Join(all, ", "))
 	}
 	return defs[0], push.CheckRun(defs[0])
 }
@@ -276,7 +291,8 @@ func (c *pushCmd) after(u *ui, name string, o push.Outcome) {
 		u.note("%s changed in the sandbox and not committed", count(o.Uncommitted, "path"))
 	}
 	if o.Nothing {
-		u.note("the command made no commit; hutch exec -it %s -- sh goes in, hutch push --resume %s runs it again, hutch rm %s removes the sandbox", name, name, name)
+		u.note("the command made no commit; hutch exec -it %s -- sh goes in, hutch push --resume %s runs it again, hutch "+
+			"rm %s removes the sandbox", name, name, name)
 		return
 	}
 	u.note("%s", pulls(name))

@@ -35,7 +35,8 @@ type runsCmd struct {
 
 // Help is the text below the synopsis.
 func (*runsCmd) Help() string {
-	return `Lists runs, and the generates and cycles of models, newest first. What a generate or cycle ran counts as a part of it and is left out; RUNS says how many they are, --parent lists them, --all has them among the others.
+	return `Lists runs, and the generates and cycles of models, newest first. What a generate or cycle ran counts as a
+part of it and is left out; RUNS says how many they are, --parent lists them, --all has them among the others.
 
     hutch runs
     hutch runs --parent latest
@@ -109,7 +110,8 @@ func (c *runsCmd) table(u *ui, s *store.Store, runs []store.Info) error {
 			}
 			kind, parts = string(r.Kind), strconv.Itoa(len(list))
 		}
-		rows = append(rows, []string{r.ID, r.Name, kind, r.Backend, record.Outcome(r), u.began(r.Started), took, parts, r.Parent, r.Sandbox})
+		rows = append(rows, []string{r.ID, r.Name, kind, r.Backend, record.Outcome(r), u.began(r.Started), took, parts,
+			r.Parent, r.Sandbox})
 	}
 	any := func(says func(store.Info) bool) bool { return slices.ContainsFunc(runs, says) }
 	loops := any(func(r store.Info) bool { return r.Kind != store.KindRun })
@@ -141,7 +143,9 @@ type showCmd struct {
 func (*showCmd) Help() string {
 	return `Shows how a run ended, what held its limits, what it used, what it left, and where its record lies.
 
-With --tree it draws the steps of a run, and of a generate or cycle its states, attempts, model calls, tool calls and runs, with their results, tokens and times; that is also what is shown of a generate or cycle without it. The latest is then the newest that is no part of another one. Where the locale is not UTF-8 it is drawn in ASCII.
+With --tree it draws the steps of a run, and of a generate or cycle its states, attempts, model calls, tool calls and
+runs, with their results, tokens and times; that is also what is shown of a generate or cycle without it. The latest
+is then the newest that is no part of another one. Where the locale is not UTF-8 it is drawn in ASCII.
 
     hutch show
     hutch show 3k7q2 -o json

@@ -22,9 +22,14 @@ type replayCmd struct {
 
 // Help is the text below the synopsis.
 func (*replayCmd) Help() string {
-	return `Runs a recorded run again, as the record has it: the definition as it was evaluated, the files in code/, the block of the backend; the record is checked against its event chain first. Then it says what differs: how it ended, stdout and stderr, outputs, changes of the workspace, dependencies. Versions, limits' mechanisms and usage are shown and do not count. The workspace is your directory as it is now, and hutch says whether it was touched since.
+	return `Runs a recorded run again, as the record has it: the definition as it was evaluated, the files in code/, the
+block of the backend; the record is checked against its event chain first. Then it says what differs: how it ended,
+stdout and stderr, outputs, changes of the workspace, dependencies. Versions, limits' mechanisms and usage are shown
+and do not count. The workspace is your directory as it is now, and hutch says whether it was touched since.
 
-Sensitive values are not in the record: they are taken from the run file with --var, --var-file or HUTCH_VAR_NAME as hutch run does, or for the environment from -e. On another backend, its block is that of the run file, where there is one.
+Sensitive values are not in the record: they are taken from the run file with --var, --var-file or HUTCH_VAR_NAME as
+hutch run does, or for the environment from -e. On another backend, its block is that of the run file, where there is
+one.
 
 The exit code is
 
@@ -82,7 +87,8 @@ func (c *replayCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ()})
+	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
+		Environ: os.Environ()})
 	report, err := r.Run(ctx, runner, run.Streams{}, version)
 	if err != nil {
 		return err

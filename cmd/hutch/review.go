@@ -19,7 +19,8 @@ func (blockedError) ExitCode() int { return 1 }
 func (e blockedError) Unwrap() error { return e.error }
 
 // reviewed opens a sandbox and the review of it, and closes both.
-func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options, fn func(*workspace.Review) error) error {
+func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o review.Options,
+	fn func(*workspace.Review) error) error {
 	s, done, err := open(u)
 	if err != nil {
 		return err
@@ -28,7 +29,8 @@ func reviewed(ctx context.Context, u *ui, ref string, lock sandbox.Lock, o revie
 	return inReview(ctx, u, s, ref, lock, o, fn)
 }
 
-func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options, fn func(*workspace.Review) error) error {
+func inReview(ctx context.Context, u *ui, s *session.Session, ref string, lock sandbox.Lock, o review.Options,
+	fn func(*workspace.Review) error) error {
 	m, err := s.Sandboxes(waking(u))
 	if err != nil {
 		return err

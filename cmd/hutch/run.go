@@ -86,9 +86,13 @@ func (*runCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*runCmd) Help() string {
-	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the same result. A script is a file that is no run file, with the extension of a language, a first line with #!, or the right to be executed, or - for stdin; an image has a tag or a registry.
+	return `With run files, every run in them is executed, or those that are named; what stands after -- is added to the
+arguments of the program. Without a file, what stands after -- is the command: the same path, the same record, the
+same result. A script is a file that is no run file, with the extension of a language, a first line with #!, or the
+right to be executed, or - for stdin; an image has a tag or a registry.
 
-Limits, --network, --allow-host, --env and --backend override the run file. The program's output is passed on as it comes; with several runs each line carries the name of its run. The exit code is the program's own, except
+Limits, --network, --allow-host, --env and --backend override the run file. The program's output is passed on as it
+comes; with several runs each line carries the name of its run. The exit code is the program's own, except
 
     1       it ended with 0, but not as its expect block says
     124     it timed out
@@ -97,7 +101,8 @@ Limits, --network, --allow-host, --env and --backend override the run file. The 
     127     the command was not found
     128+n   a signal ended it: 130 after ^C, 137 for one that was killed or used too much
 
-A run that ends as its expect block says counts as 0. With several runs the exit code is that of the first one that is not ok, in the order of the files.
+A run that ends as its expect block says counts as 0. With several runs the exit code is that of the first one that is
+not ok, in the order of the files.
 
 Examples:
 
@@ -168,11 +173,13 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return err
 	}
 	if c.DryRun {
-		return dryRun(ctx, u, run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Keep: c.wanted() || c.Keep}), defs, c.Output)
+		return dryRun(ctx, u, run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
+			Keep: c.wanted() || c.Keep}), defs, c.Output)
 	}
 	if c.AllBackends {
 		var unable []run.Unable
-		if defs, unable, err = run.New(run.Options{Backends: pool, MinIsolation: conf.MinIsolation}).OnEach(ctx, defs, pool.Names()); err != nil {
+		if defs, unable, err = run.New(run.Options{Backends: pool, MinIsolation: conf.MinIsolation}).OnEach(ctx, defs,
+			pool.Names()); err != nil {
 			return err
 		}
 		for _, n := range unable {
@@ -196,7 +203,8 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Ahead: u.host.boxes, Progress: show.progress, Trace: trace, Keep: c.wanted() || c.Keep, Name: c.Name, TakeBase: review.WriteBase,
+		Ahead: u.host.boxes, Progress: show.progress, Trace: trace, Keep: c.wanted() ||
+			c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
 	every := progressEvery
 	if show.table != nil {
@@ -206,7 +214,8 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer ticker.Stop()
 	unwatch := show.watch(ticker.C)
 	results, err := runner.RunAll(ctx, defs, run.Many{
-		Jobs: conf.Jobs, Retry: c.Retry, FailFast: c.FailFast, Streams: show.streams, Again: show.again, Each: show.result, InOrder: show.inOrder, Idle: idle,
+		Jobs: conf.Jobs, Retry: c.Retry, FailFast: c.FailFast, Streams: show.streams, Again: show.again, Each: show.result,
+		InOrder: show.inOrder, Idle: idle,
 	})
 	unwatch()
 	show.restore()
@@ -240,24 +249,31 @@ func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]
 		return c.direct(s, call, names, forEach)
 	}
 	if c.Workspace != nil || c.Project != nil || c.Workdir != "" {
-		return nil, errors.New("--workspace, --project and --workdir are for a command without a run file; a run file says them itself")
+		return nil,
+			errors.New("--workspace, --project and --workdir are for a command without a run file; a run file says them itself")
 	}
 	conf, ds := runfile.Load(files, runOptions(s.Store(), c.Var, c.VarFile))
 	if ds.HasErrors() {
 		return nil, ds.Err()
 	}
 	defs, err := choose(conf.Runs(), names)
-	if gens := conf.Generates(); err != nil && len(gens) > 0 && (len(names) == 0 || slices.ContainsFunc(gens, func(g *runfile.Generate) bool { return slices.Contains(names, g.Name) })) {
+	if gens := conf.Generates(); err != nil && len(gens) > 0 &&
+		(len(names) == 0 || slices.ContainsFunc(gens, func(g *runfile.Generate) bool {
+			return slices.Contains(names,
+				g.Name)
+		})) {
 		return nil, hint(err, "hutch generate %s executes the generate block", files[0])
 	}
-	if cycles := conf.Cycles(); err != nil && slices.ContainsFunc(cycles, func(b *runfile.Cycle) bool { return len(names) == 0 || slices.Contains(names, b.Name) }) {
+	if cycles := conf.Cycles(); err != nil && slices.ContainsFunc(cycles,
+		func(b *runfile.Cycle) bool { return len(names) == 0 || slices.Contains(names, b.Name) }) {
 		return nil, hint(err, "hutch cycle %s works the cycle block", files[0])
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(call.tail) > 0 && len(defs) > 1 {
-		return nil, fmt.Errorf("arguments after -- are for one run, and this call has %d; name the one that is meant", len(defs))
+		return nil, fmt.Errorf("arguments after -- are for one run, and this call has %d; name the one that is meant",
+			len(defs))
 	}
 	env, passed, err := c.environment()
 	if err != nil {
@@ -273,7 +289,8 @@ func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]
 	if err != nil {
 		return nil, err
 	}
-	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts(), MinAge: c.MinAge}
+	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts(),
+		MinAge: c.MinAge}
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}
@@ -290,7 +307,8 @@ func (c *runCmd) checkKeep(defs []*runfile.Definition) error {
 	case c.Name != "" && !c.Keep:
 		return errors.New("--name is the name of the sandbox that --keep leaves")
 	case c.Name != "" && len(defs) > 1:
-		return errors.New("--name is for one run, and this call has " + count(len(defs), "run") + "; name the one that is meant")
+		return errors.New("--name is for one run, and this call has " + count(len(defs), "run") +
+			"; name the one that is meant")
 	case c.Name != "":
 		return store.CheckName(c.Name)
 	}

@@ -66,9 +66,12 @@ func (*createCmd) Usage() []string {
 
 // Help is the text below the synopsis.
 func (*createCmd) Help() string {
-	return `Makes a sandbox that lasts until hutch rm removes it, with the files, dependencies and limits of a run, but runs nothing. Commands run in it with hutch exec. Prints its name.
+	return `Makes a sandbox that lasts until hutch rm removes it, with the files, dependencies and limits of a run, but
+runs nothing. Commands run in it with hutch exec. Prints its name.
 
-A private workspace is a layer over the directory: any number of sandboxes can be made on one, and none sees what another wrote. Environment, directory and limits hold for every command. Values of the environment are kept in the sandbox's record, in clear and readable by you alone, until it is removed.
+A private workspace is a layer over the directory: any number of sandboxes can be made on one, and none sees what
+another wrote. Environment, directory and limits hold for every command. Values of the environment are kept in the
+sandbox's record, in clear and readable by you alone, until it is removed.
 
     hutch create ci.hcl test --name ci
     hutch create --backend bwrap --workspace . -m 512m --name try
@@ -136,14 +139,17 @@ func madeError(err error) error {
 
 // definition is the run whose sandbox is wanted.
 func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) {
-	like := &runFlags{Backend: c.Backend, MinIsolation: c.MinIsolation, networkFlags: c.networkFlags, secretFlags: c.secretFlags, publishFlag: c.publishFlag, mountFlags: c.mountFlags, Env: c.Env, EnvFile: c.EnvFile, Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
+	like := &runFlags{Backend: c.Backend, MinIsolation: c.MinIsolation, networkFlags: c.networkFlags,
+		secretFlags: c.secretFlags, publishFlag: c.publishFlag, mountFlags: c.mountFlags, Env: c.Env, EnvFile: c.EnvFile,
+		Workspace: c.Workspace, Project: c.Project, Workdir: c.Workdir,
 		Limits: c.Limits, Var: c.Var, VarFile: c.VarFile, Args: c.Args}
 	files, names := splitOperands(c.Args)
 	switch {
 	case len(files) == 0 && len(names) > 0 && isDir(names[0]):
 		return nil, directory("create", names[0])
 	case len(files) == 0 && len(names) > 0:
-		return nil, hint(fmt.Errorf("no run file %q", names[0]), "hutch create --backend bwrap --name %s makes a sandbox without one", names[0])
+		return nil, hint(fmt.Errorf("no run file %q", names[0]),
+			"hutch create --backend bwrap --name %s makes a sandbox without one", names[0])
 	case len(files) == 0:
 		if len(c.Var) > 0 || len(c.VarFile) > 0 {
 			return nil, errors.New("--var and --var-file are for run files")
@@ -166,7 +172,8 @@ func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) 
 		for _, d := range defs {
 			all = append(all, d.Instance)
 		}
-		return nil, hint(fmt.Errorf("%s holds %d runs, and create makes one sandbox", files[0], len(defs)), "name one of them: %s", strings.Join(all, ", "))
+		return nil, hint(fmt.Errorf("%s holds %d runs, and create makes one sandbox", files[0], len(defs)),
+			"name one of them: %s", strings.Join(all, ", "))
 	}
 	return defs[0], nil
 }
@@ -201,9 +208,12 @@ func (*execCmd) Usage() []string { return []string{"hutch exec [flags] SANDBOX [
 
 // Help is the text below the synopsis.
 func (*execCmd) Help() string {
-	return `Runs a command in a sandbox that hutch create or hutch run --keep left. Streams, signals, terminal, result and exit code are those of hutch run; so is the record, which hutch runs, show and logs know. No outputs are collected and no changes listed: hutch cp and hutch diff do that.
+	return `Runs a command in a sandbox that hutch create or hutch run --keep left. Streams, signals, terminal, result
+and exit code are those of hutch run; so is the record, which hutch runs, show and logs know. No outputs are collected
+and no changes listed: hutch cp and hutch diff do that.
 
-Any number of commands may run in one sandbox at once. What they leave in the workspace and in /tmp is there for the next one; processes end with the command that started them.
+Any number of commands may run in one sandbox at once. What they leave in the workspace and in /tmp is there for the
+next one; processes end with the command that started them.
 
     hutch exec try -- make test
     hutch exec -it try -- sh
@@ -224,8 +234,10 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 }
 
 // exec runs argv and shows its result. over is called when it has ended, before its record is complete.
-func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string, over func()) (*result.Result, error) {
-	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, runFlags: runFlags{Env: c.Env, EnvFile: c.EnvFile}}
+func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string,
+	over func()) (*result.Result, error) {
+	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet,
+		runFlags: runFlags{Env: c.Env, EnvFile: c.EnvFile}}
 	env, passed, err := like.environment()
 	if err == nil {
 		_, err = c.publish(network.Network{})
@@ -257,7 +269,8 @@ func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *sessio
 	defer show.restore()
 	streams, ended := show.streams(d)
 	r, err := sb.Run(ctx, sandbox.Command{
-		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout), Output: int64(c.OutputLimit), Publish: c.Publish,
+		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout),
+		Output: int64(c.OutputLimit), Publish: c.Publish,
 		Over: over, Budget: budget,
 	}, streams)
 	if ended != nil {

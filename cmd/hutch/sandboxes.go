@@ -27,7 +27,13 @@ type psCmd struct {
 
 // Help is the text below the synopsis.
 func (*psCmd) Help() string {
-	return `Lists persistent sandboxes, those of one project together. STATE is ready, asleep (the next command starts it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing, that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull" says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are unknown.
+	return `Lists persistent sandboxes, those of one project together. STATE is ready, asleep (the next command starts
+it), stopped (hutch start starts it), busy while somebody resets, applies or removes it, gone when its backend knows
+nothing of it any more, unknown when the backend cannot be asked; creating means that hutch is making it; removing,
+that it is to be removed, also because the process that it belongs to is gone: its name is free, and ps, create and gc
+finish it. CHANGES is what differs from the directory under a private workspace; after hutch push, "1 bundle to pull"
+says that commits wait for hutch pull ("to_pull": true in JSON). Sandboxes that have not answered after 15 seconds are
+unknown.
 
     hutch ps
     hutch ps --watch
@@ -72,7 +78,8 @@ func (c *psCmd) list(ctx context.Context, u *ui, m *sandbox.Manager) error {
 		rows[0] = append(rows[0], "FORK OF")
 	}
 	for _, st := range list {
-		row := []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), u.began(st.Created), dash(st.Changed())}
+		row := []string{dash(st.Name), st.ID, st.Condition, dash(st.Backend), dash(st.Project), u.began(st.Created),
+			dash(st.Changed())}
 		if forks {
 			row = append(row, dash(cmp.Or(names[st.Parent], st.Parent)))
 		}
@@ -115,7 +122,8 @@ type inspectCmd struct {
 
 // Help is the text below the synopsis.
 func (*inspectCmd) Help() string {
-	return `Prints its record, how it is, how each limit is held, where its files lie on this host, and what its backend says about it.`
+	return `Prints its record, how it is, how each limit is held, where its files lie on this host, and what its backend
+says about it.`
 }
 
 func (c *inspectCmd) Run(ctx context.Context, u *ui) error {
@@ -196,9 +204,13 @@ type forkCmd struct {
 
 // Help is the text below the synopsis.
 func (*forkCmd) Help() string {
-	return `Makes sandboxes that begin with what the sandbox has written to its workspace and output. They have its project, limits, network and environment, and from then on live apart: hutch diff, apply, exec and rm work with each, and the sandbox itself stays as it is and may be removed first. /tmp and processes are not copied. A sandbox that a command runs in is refused.
+	return `Makes sandboxes that begin with what the sandbox has written to its workspace and output. They have its
+project, limits, network and environment, and from then on live apart: hutch diff, apply, exec and rm work with each,
+and the sandbox itself stays as it is and may be removed first. /tmp and processes are not copied. A sandbox that a
+command runs in is refused.
 
-The project is not copied. What the sandbox has written is; on btrfs and XFS the copies share their blocks. bwrap and podman can fork a private workspace.
+The project is not copied. What the sandbox has written is; on btrfs and XFS the copies share their blocks. bwrap and
+podman can fork a private workspace.
 
     hutch create --workspace . --name try
     hutch exec try -- npm install
@@ -220,7 +232,8 @@ func (c *forkCmd) Run(ctx context.Context, u *ui) error {
 			}
 		}
 		if errors.Is(err, store.ErrInUse) {
-			return hint(fmt.Errorf("a command works in the sandbox %s, and a fork would have half of what it writes", c.Sandbox), "wait for it, or end it: hutch stop -f %s", c.Sandbox)
+			return hint(fmt.Errorf("a command works in the sandbox %s, and a fork would have half of what it writes",
+				c.Sandbox), "wait for it, or end it: hutch stop -f %s", c.Sandbox)
 		}
 		return err
 	})
@@ -234,7 +247,8 @@ type resetCmd struct {
 
 // Help is the text below the synopsis.
 func (*resetCmd) Help() string {
-	return `Recreates the surroundings of a sandbox: its processes, namespaces or container, and temporary directories. What was written to the workspace stays, unless --hard. A stopped sandbox is started by it.
+	return `Recreates the surroundings of a sandbox: its processes, namespaces or container, and temporary directories.
+What was written to the workspace stays, unless --hard. A stopped sandbox is started by it.
 
     hutch reset try
     hutch reset --hard -f try`
@@ -256,7 +270,8 @@ type rmCmd struct {
 
 // Help is the text below the synopsis.
 func (*rmCmd) Help() string {
-	return `Removes sandboxes with all that was written in them. The records of the commands that ran in them stay, see hutch runs.
+	return `Removes sandboxes with all that was written in them. The records of the commands that ran in them stay, see
+hutch runs.
 
     hutch rm try
     hutch rm -f try other`
@@ -294,7 +309,8 @@ type projectCmd struct {
 
 // Help is the text below the synopsis.
 func (*projectCmd) Help() string {
-	return `A project is a directory that hutch keeps and that any number of sandboxes share: workspace { project = "NAME" } in a run file, or --project NAME. Each sandbox writes to its own layer, unless its mode is shared.`
+	return `A project is a directory that hutch keeps and that any number of sandboxes share: workspace { project =
+"NAME" } in a run file, or --project NAME. Each sandbox writes to its own layer, unless its mode is shared.`
 }
 
 type projectCreateCmd struct {

@@ -29,7 +29,10 @@ type serveCmd struct {
 
 // Help is the text below the synopsis.
 func (*serveCmd) Help() string {
-	return `Serves the commands hutch run and hutch exec of this user: they hand over to processes that are up, with backends that are started. Output, exit code, record, signals and limits are the same, and nothing needs it: without it, or where a command cannot be handed over, hutch executes the command itself, and --trace says why. A hutch that is installed meanwhile is not served; the old one ends. docs/serve.md says more.
+	return `Serves the commands hutch run and hutch exec of this user: they hand over to processes that are up, with
+backends that are started. Output, exit code, record, signals and limits are the same, and nothing needs it: without
+it, or where a command cannot be handed over, hutch executes the command itself, and --trace says why. A hutch that is
+installed meanwhile is not served; the old one ends. docs/serve.md says more.
 
     hutch serve --detach
     hutch serve --status
@@ -63,7 +66,8 @@ func (c *serveCmd) Run(ctx context.Context, u *ui) error {
 			f.Close()
 		}
 	}
-	err := resident.Serve(ctx, resident.Options{Version: version, Worker: []string{workArg}, Idle: c.Idle, Ready: ready, Log: u.stderr})
+	err := resident.Serve(ctx, resident.Options{Version: version, Worker: []string{workArg}, Idle: c.Idle, Ready: ready,
+		Log: u.stderr})
 	if u.interrupted.Load() != 0 && err == nil {
 		return exit(0)
 	}
@@ -110,8 +114,8 @@ func (c *serveCmd) detach() error {
 	return errors.New(strings.TrimPrefix(strings.TrimSpace(string(words)), "hutch: "))
 }
 
-// workArg is the argument of a process that executes commands for `hutch serve`. It is no command of the grammar, because
-// such a process has no command line but those of its clients.
+// workArg is the argument of a process that executes commands for `hutch serve`. It is no command of the grammar,
+// because such a process has no command line but those of its clients.
 const workArg = "__work"
 
 // mostAhead is how many sandboxes a worker makes before they are asked for.

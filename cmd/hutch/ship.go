@@ -22,7 +22,8 @@ type backendInstallCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendInstallCmd) Help() string {
-	return `Installs one backend for all your runs that have no lock file which says otherwise; hutch init installs what a project requires.
+	return `Installs one backend for all your runs that have no lock file which says otherwise; hutch init installs what
+a project requires.
 
     hutch backend install registry.example.com/acme/hutch-backend-acme:1.2.0
     hutch backend install https://github.com/acme/hutch-backend-acme/releases/download/v{version}:1.2.0
@@ -43,7 +44,8 @@ func (c *backendInstallCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	return u.line("%s", initialized(install.Initialized{Name: o.Lock.Name, Version: o.Lock.Version, Source: o.Lock.Source, Signed: o.Lock.SignedBy, Fetched: o.Fetched}))
+	return u.line("%s", initialized(install.Initialized{Name: o.Lock.Name, Version: o.Lock.Version, Source: o.Lock.Source,
+		Signed: o.Lock.SignedBy, Fetched: o.Fetched}))
 }
 
 type backendRemoveCmd struct {
@@ -52,7 +54,8 @@ type backendRemoveCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendRemoveCmd) Help() string {
-	return `Takes back what hutch backend install and hutch init brought of a backend: all its versions. Projects that have it locked need hutch init again. It is refused while a sandbox that lasts was made by one of them.`
+	return `Takes back what hutch backend install and hutch init brought of a backend: all its versions. Projects that
+have it locked need hutch init again. It is refused while a sandbox that lasts was made by one of them.`
 }
 
 func (c *backendRemoveCmd) Run(_ context.Context, u *ui) error {
@@ -79,7 +82,9 @@ type backendPackCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendPackCmd) Help() string {
-	return `Writes a release of a backend: an archive for each platform, and a manifest with their hashes, which is what is to be signed: minisign -Sm dist/hutch-backend-acme_1.2.0_manifest.json. The program for this machine is started and asked for its name, its version and the protocol it speaks.
+	return `Writes a release of a backend: an archive for each platform, and a manifest with their hashes, which is what
+is to be signed: minisign -Sm dist/hutch-backend-acme_1.2.0_manifest.json. The program for this machine is started and
+asked for its name, its version and the protocol it speaks.
 
 A release is given away by hutch backend publish, or by copying the files to a web server.
 
@@ -178,7 +183,9 @@ type backendPublishCmd struct {
 
 // Help is the text below the synopsis.
 func (*backendPublishCmd) Help() string {
-	return `Brings a release that hutch backend pack wrote into an OCI registry, with its signature when one lies beside the manifest. The tag is the version; a version that is there is not replaced, because lock files hold its hashes. The credentials are those of docker login.
+	return `Brings a release that hutch backend pack wrote into an OCI registry, with its signature when one lies beside
+the manifest. The tag is the version; a version that is there is not replaced, because lock files hold its hashes. The
+credentials are those of docker login.
 
     hutch backend publish dist registry.example.com/acme/hutch-backend-acme`
 }

@@ -292,7 +292,8 @@ func (s *show) result(r *result.Result) {
 	if s.silent(r) {
 		// Its name is what a caller needs, who may not see the summary.
 		if b := r.Sandbox; s.cmd.Keep && b != nil && !s.cmd.Quiet && s.cmd.Output != "json" {
-			fmt.Fprintf(s.labels.Plain(s.clearing(s.u.err)), "hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
+			fmt.Fprintf(s.labels.Plain(s.clearing(s.u.err)),
+				"hutch: the sandbox %[1]s is kept: hutch exec %[1]s -- CMD works in it, hutch rm %[1]s removes it\n", b.Name)
 		}
 		if !s.cmd.Quiet && s.cmd.Output != "json" {
 			for _, line := range report.Denials(r) {
@@ -320,8 +321,9 @@ func (s *show) again(r *result.Result, n int) {
 	if s.cmd.Quiet || s.cmd.Output == "json" {
 		return
 	}
-	_, _ = fmt.Fprintln(s.labels.Plain(s.clearing(s.u.err)), termsafe.Line(fmt.Sprintf("hutch: %s: attempt %d of %d failed: %s",
-		r.Name, n, s.cmd.Retry+1, report.Headline(r))))
+	_, _ = fmt.Fprintln(s.labels.Plain(s.clearing(s.u.err)),
+		termsafe.Line(fmt.Sprintf("hutch: %s: attempt %d of %d failed: %s",
+			r.Name, n, s.cmd.Retry+1, report.Headline(r))))
 }
 
 // inOrder prints the result of one of several runs as JSON.
@@ -419,7 +421,8 @@ func (s *show) dropped(rs ...*result.Result) {
 		n += r.ChangesDropped
 	}
 	if n > 0 && !s.cmd.Quiet && s.cmd.Output != "json" && !s.cmd.AllBackends {
-		s.u.note("%s in the workspace dropped with the sandbox: --apply brings them back, --keep leaves the sandbox", count(n, "change"))
+		s.u.note("%s in the workspace dropped with the sandbox: --apply brings them back, --keep leaves the sandbox",
+			count(n, "change"))
 	}
 }
 

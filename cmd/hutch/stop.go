@@ -15,7 +15,10 @@ type stopCmd struct {
 
 // Help is the text below the synopsis.
 func (*stopCmd) Help() string {
-	return `Ends what runs in sandboxes and gives back what they hold besides their files: memory, a container's processes, a virtual machine once all sandboxes in it are stopped, a cloud machine's bill. What was written to the workspace and the output stays; temporary files may go. hutch start takes a sandbox up again. One that is asleep afterwards, see hutch ps, is started by the next command, too.
+	return `Ends what runs in sandboxes and gives back what they hold besides their files: memory, a container's
+processes, a virtual machine once all sandboxes in it are stopped, a cloud machine's bill. What was written to the
+workspace and the output stays; temporary files may go. hutch start takes a sandbox up again. One that is asleep
+afterwards, see hutch ps, is started by the next command, too.
 
     hutch stop try
     hutch stop -f try other`

@@ -68,7 +68,8 @@ func (t *table) rows(now time.Time, most int) []string {
 			return append(out, fmt.Sprintf("  and %d more", len(t.runs)-i))
 		}
 		name := termsafe.Line(g.name)
-		row := fmt.Sprintf("  %s%s  %6s  %s  %s", name, strings.Repeat(" ", wide-termsafe.Columns(name)), now.Sub(g.since).Round(time.Second), termsafe.Line(g.backend), termsafe.Line(g.step))
+		row := fmt.Sprintf("  %s%s  %6s  %s  %s", name, strings.Repeat(" ", wide-termsafe.Columns(name)),
+			now.Sub(g.since).Round(time.Second), termsafe.Line(g.backend), termsafe.Line(g.step))
 		out = append(out, strings.TrimRight(row, " "))
 	}
 	return out

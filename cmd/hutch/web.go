@@ -16,7 +16,10 @@ type uiCmd struct {
 
 // Help is the text below the synopsis.
 func (*uiCmd) Help() string {
-	return `Serves a page on 127.0.0.1 until ^C and opens it where there is a display: a card for each sandbox, by project, with its backend, isolation, state and overlay, what runs in it and what it changed; its changes as a review, to be applied and undone; recent runs with their output, limits and events. What other processes do appears by itself. The link, printed on stdout, opens one browser and works once. docs/ui.md says more.
+	return `Serves a page on 127.0.0.1 until ^C and opens it where there is a display: a card for each sandbox, by
+project, with its backend, isolation, state and overlay, what runs in it and what it changed; its changes as a review,
+to be applied and undone; recent runs with their output, limits and events. What other processes do appears by itself.
+The link, printed on stdout, opens one browser and works once. docs/ui.md says more.
 
     hutch ui
     hutch ui --port 7000 --no-open`

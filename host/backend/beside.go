@@ -70,7 +70,8 @@ func lookBeside(dir, name string) (besides, error) {
 		if err := unix.Lstat(path, &st); err != nil {
 			return &os.PathError{Op: "lstat", Path: path, Err: err}
 		}
-		b := beside{Path: filepath.ToSlash(rel), Mode: uint32(st.Mode), Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: timeOf(&st, false), Ctime: timeOf(&st, true)}
+		b := beside{Path: filepath.ToSlash(rel), Mode: uint32(st.Mode), Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size,
+			Mtime: timeOf(&st, false), Ctime: timeOf(&st, true)}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFLNK:
 			if b.Link, err = os.Readlink(path); err != nil {
@@ -156,7 +157,8 @@ func checkBeside(path, name, want, cacheDir string) error {
 		}
 		cache = filepath.Join(cacheDir, fmt.Sprintf("%s-beside-%x-%x.json", name, uint64(st.Dev), st.Ino))
 		var r remembered
-		if raw, err := os.ReadFile(cache); err == nil && json.Unmarshal(raw, &r) == nil && r.SHA256 == want && slices.Equal(r.Files, list) {
+		if raw, err := os.ReadFile(cache); err == nil && json.Unmarshal(raw, &r) == nil && r.SHA256 == want &&
+			slices.Equal(r.Files, list) {
 			return nil
 		}
 	}

@@ -168,9 +168,12 @@ func (f *finder) find(name string) (*found, error) {
 			}
 			why := nf.Places[len(nf.Places)-1].Why
 			if _, err := os.Stat(sel.Path); err == nil { // an installation would find it there, and change nothing
-				return nil, &LockError{Name: name, Lock: sel.Lock, Found: fmt.Sprintf("it names version %s, and %s is not used: %s", sel.Version, sel.Path, why)}
+				return nil,
+					&LockError{Name: name, Lock: sel.Lock, Found: fmt.Sprintf("it names version %s, and %s is not used: %s",
+						sel.Version, sel.Path, why)}
 			}
-			return nil, &LockError{Name: name, Lock: sel.Lock, Fix: sel.Fix, Found: fmt.Sprintf("it names version %s, and %s is %s", sel.Version, sel.Path, why)}
+			return nil, &LockError{Name: name, Lock: sel.Lock, Fix: sel.Fix,
+				Found: fmt.Sprintf("it names version %s, and %s is %s", sel.Version, sel.Path, why)}
 		}
 	}
 	for _, p := range f.bundled {
@@ -178,7 +181,8 @@ func (f *finder) find(name string) (*found, error) {
 			return got, nil
 		}
 	}
-	nf.Fix = "hutch backend install SOURCE brings one that is released, " + EnvPath + " names the directory of a build of your own"
+	nf.Fix = "hutch backend install SOURCE brings one that is released, " + EnvPath +
+		" names the directory of a build of your own"
 	if near := diag.Suggest(name, f.names()); near != "" {
 		nf.Fix = fmt.Sprintf("did you mean %q? Otherwise ", near) + nf.Fix
 	}
@@ -287,7 +291,8 @@ func (f *finder) names() []string {
 		entries, err := os.ReadDir(place.path)
 		if err != nil {
 			entries = nil
-			if name, ok := strings.CutPrefix(filepath.Base(place.path), Prefix); ok && nameOK(name) && f.refuse(place.path) == "" {
+			if name, ok := strings.CutPrefix(filepath.Base(place.path), Prefix); ok && nameOK(name) &&
+				f.refuse(place.path) == "" {
 				names = append(names, name)
 			}
 		}

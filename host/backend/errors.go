@@ -9,8 +9,9 @@ import (
 // Error says which backend failed during which call.
 type Error struct {
 	Backend string
-	Call    string // describe, check, plan, create, attach, inspect, exec, put, get, changes, reset, destroy, list or drain
-	Err     error
+	// describe, check, plan, create, attach, inspect, exec, put, get, changes, reset, destroy, list or drain
+	Call string
+	Err  error
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("backend %q: %s: %v", e.Backend, e.Call, e.Err) }

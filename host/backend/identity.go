@@ -86,7 +86,8 @@ func (b *binary) identify(fd int, name, cacheDir string) error {
 	var magic [2]byte
 	n, _ := unix.Pread(fd, magic[:], 0)
 	b.script = n == 2 && string(magic[:]) == "#!"
-	b.known = known{Format: knownFormat, Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: timeOf(&st, false), Ctime: timeOf(&st, true)}
+	b.known = known{Format: knownFormat, Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: timeOf(&st, false),
+		Ctime: timeOf(&st, true)}
 	if cacheDir != "" {
 		// One file may be a backend under several names.
 		name += "-" + strconv.FormatUint(b.known.Dev, 36) + "-" + strconv.FormatUint(b.known.Ino, 36) + ".json"

@@ -55,7 +55,8 @@ func (k *Keeper) Drop(ctx context.Context) {
 
 // keptKey has everything in which two launches of a program can differ, but for who listens to it.
 func (p *Pool) keptKey(bin *binary, env []string) string {
-	return fmt.Sprintf("%s %s %s %v %v %v %v %s\n%s", bin.path, bin.sha256, p.opt.LogDir, p.opt.LogLevel, p.opt.CallTimeout, p.opt.StopTimeout, p.opt.Slack,
+	return fmt.Sprintf("%s %s %s %v %v %v %v %s\n%s", bin.path, bin.sha256, p.opt.LogDir, p.opt.LogLevel,
+		p.opt.CallTimeout, p.opt.StopTimeout, p.opt.Slack,
 		p.opt.HostVersion, strings.Join(env, "\n"))
 }
 
@@ -75,7 +76,8 @@ func (k *Keeper) take(name, key string, opt Options) *Backend {
 		go func() { _ = old.stop(context.Background()) }()
 		return nil
 	}
-	b := &Backend{Name: name, Path: old.Path, SHA256: old.SHA256, PID: old.PID, proc: old.proc, started: old.started, conn: old.conn, opt: opt, kept: key}
+	b := &Backend{Name: name, Path: old.Path, SHA256: old.SHA256, PID: old.PID, proc: old.proc, started: old.started,
+		conn: old.conn, opt: opt, kept: key}
 	b.proc.logs.handOver(opt.Log)
 	b.Client = client.New(b.conn, b.clientOptions())
 	return b

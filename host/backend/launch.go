@@ -48,7 +48,8 @@ func checkHandshake(line, dir string) (addr, found, fix string) {
 			"it is another program, or one that prints before it calls sdk.Serve"
 	}
 	if core != plugin.CoreProtocolVersion {
-		return "", fmt.Sprintf("it speaks go-plugin's core protocol %d, and this hutch speaks %d", core, plugin.CoreProtocolVersion),
+		return "", fmt.Sprintf("it speaks go-plugin's core protocol %d, and this hutch speaks %d", core,
+				plugin.CoreProtocolVersion),
 			"rebuild the backend with the go-plugin that hutch uses"
 	}
 	app, err := strconv.Atoi(parts[1])
@@ -67,7 +68,8 @@ func checkHandshake(line, dir string) (addr, found, fix string) {
 	}
 	addr = filepath.Clean(parts[3])
 	if parts[2] != "unix" || filepath.Dir(addr) != dir {
-		return "", "it listens on " + quoteLine(parts[2]+" "+parts[3]) + ", and not on a socket in the directory that it was given",
+		return "", "it listens on " + quoteLine(parts[2]+" "+parts[3]) +
+				", and not on a socket in the directory that it was given",
 			"do not use it: others on this machine could talk to it"
 	}
 	return addr, "", ""
@@ -154,7 +156,8 @@ func (p *Pool) launch(ctx context.Context, name string, bin *binary, declared []
 			return proc, nil
 		},
 	})
-	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, proc: proc, opt: p.opt, started: make(chan struct{}), kept: kept}
+	b := &Backend{Name: name, Path: bin.path, SHA256: bin.sha256, proc: proc, opt: p.opt, started: make(chan struct{}),
+		kept: kept}
 	// While the process comes up there is nothing to do but to wait, and time for what would have to wait for it later.
 	dialled := make(chan error, 1)
 	proc.meanwhile = func() {
@@ -212,7 +215,8 @@ func checkDir(dir string) error {
 		return errors.New("no directory for its socket was given")
 	}
 	if n := len(dir) + socketNames; n > mostSocket {
-		return fmt.Errorf("the directory %s is %d bytes too long for a socket; set XDG_RUNTIME_DIR or TMPDIR to a shorter one", dir, n-mostSocket)
+		return fmt.Errorf("the directory %s is %d bytes too long for a socket; set XDG_RUNTIME_DIR or TMPDIR to a shorter "+
+			"one", dir, n-mostSocket)
 	}
 	return nil
 }
@@ -230,8 +234,10 @@ func (*unused) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn)
 func (b *Backend) connect() error {
 	conn, err := grpc.NewClient(client.Target, client.DialOptions(b.dial,
 		// A plugin that is stopped, or hangs as a whole, is found out after 15 s.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, MaxDelay: time.Second, Multiplier: 2}, MinConnectTimeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second,
+			PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond,
+			MaxDelay: time.Second, Multiplier: 2}, MinConnectTimeout: 10 * time.Second}),
 	)...)
 	if err != nil {
 		return err
@@ -415,7 +421,8 @@ func (b *Backend) stop(ctx context.Context) error {
 	select {
 	case <-b.proc.exited: // nobody is left to drain
 	default:
-		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout, fmt.Errorf("it was not done within %s, and was killed", b.opt.StopTimeout))
+		ctx, cancel := context.WithTimeoutCause(ctx, b.opt.StopTimeout,
+			fmt.Errorf("it was not done within %s, and was killed", b.opt.StopTimeout))
 		err = b.Drain(ctx)
 		cancel()
 		// This call has reported that the backend was killed for an unanswered call, so nothing is left either.
@@ -460,7 +467,8 @@ func environ(list []string) map[string]string {
 func pluginEnv(host map[string]string, declared []string) []string {
 	var env []string
 	for name, value := range host {
-		ok := slices.Contains(passed, name) || slices.ContainsFunc(passedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		ok := slices.Contains(passed, name) || slices.ContainsFunc(passedPrefixes,
+			func(p string) bool { return strings.HasPrefix(name, p) })
 		if ok || slices.Contains(declared, name) && !reserved(name) {
 			env = append(env, name+"="+value)
 		}

@@ -314,7 +314,9 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 			name = f.Name
 		}
 		if locked != nil && locked.Version != "" && f.Version != locked.Version {
-			return &StartError{Name: name, Path: path, Found: fmt.Sprintf("it says its version is %s, and it was released as %s", quoteLine(f.Version), locked.Version), Fix: "tell its publisher"}
+			return &StartError{Name: name, Path: path,
+				Found: fmt.Sprintf("it says its version is %s, and it was released as %s", quoteLine(f.Version), locked.Version),
+				Fix:   "tell its publisher"}
 		}
 		return checkFacts(f, name, path)
 	}
@@ -325,11 +327,13 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 	defer bin.file.Close()
 	if locked != nil && bin.sha256 != locked.SHA256 {
 		return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix,
-			Found: fmt.Sprintf("it names version %s with the SHA-256 %s, and %s has %s", locked.Version, locked.SHA256, path, bin.sha256)}
+			Found: fmt.Sprintf("it names version %s with the SHA-256 %s, and %s has %s", locked.Version, locked.SHA256, path,
+				bin.sha256)}
 	}
 	if locked != nil && locked.Beside != "" {
 		if err := checkBeside(path, name, locked.Beside, p.opt.CacheDir); err != nil {
-			return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix, Found: fmt.Sprintf("it names version %s, and %s", locked.Version, err)}
+			return &LockError{Name: name, Lock: locked.Lock, Fix: locked.Fix,
+				Found: fmt.Sprintf("it names version %s, and %s", locked.Version, err)}
 		}
 	}
 	if origin != nil {
@@ -390,10 +394,12 @@ func from(o *Origin) Origin {
 // checkFacts refuses a backend that says it is another one.
 func checkFacts(f *sdk.Facts, name, path string) error {
 	if f.Name != name {
-		return &StartError{Name: name, Path: path, Found: "it says its name is " + quoteLine(f.Name), Fix: "rename the file to " + Prefix + "NAME"}
+		return &StartError{Name: name, Path: path, Found: "it says its name is " + quoteLine(f.Name),
+			Fix: "rename the file to " + Prefix + "NAME"}
 	}
 	if f.Isolation.Rank() < 0 {
-		return &StartError{Name: name, Path: path, Found: "it does not say how it isolates", Fix: "it may be newer than this hutch: upgrade hutch"}
+		return &StartError{Name: name, Path: path, Found: "it does not say how it isolates",
+			Fix: "it may be newer than this hutch: upgrade hutch"}
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func (p *process) Start(ctx context.Context) error {
 			var found, fix string
 			if p.addr, found, fix = checkHandshake(f.line, p.dir); found == "" {
 				if fi, err := os.Lstat(p.addr); err != nil || fi.Mode().Type() != os.ModeSocket {
-					found, fix = "it says that it listens on the socket "+quoteLine(filepath.Base(p.addr))+", which is not there", "a backend listens before it prints its first line"
+					found, fix = "it says that it listens on the socket "+quoteLine(filepath.Base(p.addr))+", which is not there",
+						"a backend listens before it prints its first line"
 				}
 			}
 			if found == "" {
@@ -87,7 +88,8 @@ func (p *process) Start(ctx context.Context) error {
 			}
 			se = p.startError(found, fix)
 		case errors.Is(f.err, bufio.ErrBufferFull):
-			se = p.startError(fmt.Sprintf("it printed more than %d bytes without a newline, beginning with %s", mostFirstLine, quoteLine(f.line)),
+			se = p.startError(fmt.Sprintf("it printed more than %d bytes without a newline, beginning with %s", mostFirstLine,
+				quoteLine(f.line)),
 				"it is another program, or one that prints before it calls sdk.Serve")
 		default:
 			// Its stdout is closed: it is about to end, or has only closed it.
@@ -102,7 +104,8 @@ func (p *process) Start(ctx context.Context) error {
 		p.stop()
 		return context.Canceled
 	case <-ctx.Done():
-		se = p.startError(fmt.Sprintf("it printed nothing within %s", p.limit)+p.saying(), "it hangs, or waits for something; start it by hand to see more: "+p.bin.path)
+		se = p.startError(fmt.Sprintf("it printed nothing within %s", p.limit)+p.saying(),
+			"it hangs, or waits for something; start it by hand to see more: "+p.bin.path)
 	}
 	p.stop()
 	se.Lines = p.logs.lines()

@@ -38,7 +38,8 @@ func (p *process) killStrays() {
 			if err != nil {
 				continue
 			}
-			if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(env, mark) && procstat.Alive(pid) {
+			if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && bytes.Contains(env, mark) &&
+				procstat.Alive(pid) {
 				pids = append(pids, pid)
 			}
 		}

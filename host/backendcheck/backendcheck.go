@@ -76,7 +76,8 @@ func Run(ctx context.Context, o Options) (*backendtest.Report, error) {
 		return nil, stopped
 	}
 	if len(report.Results) == 0 {
-		return nil, diag.Errorf("no check has an id that matches %q", o.Only).WithFix("ids look like exec/exit-7; run all once to see them")
+		return nil, diag.Errorf("no check has an id that matches %q",
+			o.Only).WithFix("ids look like exec/exit-7; run all once to see them")
 	}
 	out := o.Out
 	if o.Format == backendtest.Text || o.Format == "" {

@@ -5,9 +5,9 @@
 //	backend       = "bwrap"     # for hutch run -- COMMAND
 //	jobs          = 4           # how many runs at once
 //
-//	backend_timeout = "10m"     # how long a backend may take for a call, such as a reset, or say nothing while it makes or starts a sandbox
 //
-//	signatures    = "required"  # install and run only backends that a key below has signed; or "warn", which is the default
+//
+//
 //	trusted_keys  = { "registry.example.com/acme" = "RW…" } # public keys of minisign, by where they hold
 //	backend_paths = { acme = "/home/me/acme/bin/hutch-backend-acme" } # a build of yours instead of what is installed
 //
@@ -129,7 +129,8 @@ func parse(path string, src []byte) (*Config, error) {
 	for source, v := range raw.TrustedKeys {
 		keys, err := texts(v)
 		if err != nil {
-			return nil, about(path, file, "trusted_keys", fmt.Sprintf("trusted_keys: what %q has must be a key or a list of keys", source))
+			return nil,
+				about(path, file, "trusted_keys", fmt.Sprintf("trusted_keys: what %q has must be a key or a list of keys", source))
 		}
 		if c.TrustedKeys == nil {
 			c.TrustedKeys = map[string][]string{}

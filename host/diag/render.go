@@ -119,7 +119,8 @@ func (sn *Snippet) render(b *strings.Builder, s Style, mark string) {
 		to := min(max(l.MarkEnd, from), len(l.Text))
 		before, marked, after := show(l.Text[:from]), show(l.Text[from:to]), show(l.Text[to:])
 		before, marked, after = fit(before, marked, after, room)
-		line := fmt.Sprintf("    %s %s%s%s", paint(termsafe.Faint, fmt.Sprintf("%*d |", gutter, l.Number)), before, paint(termsafe.Bold, marked), after)
+		line := fmt.Sprintf("    %s %s%s%s", paint(termsafe.Faint, fmt.Sprintf("%*d |", gutter, l.Number)), before,
+			paint(termsafe.Bold, marked), after)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		if l.Text == "" && len(sn.Lines) > 1 {
 			continue

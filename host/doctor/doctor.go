@@ -117,9 +117,11 @@ func around(r *Report) *Finding {
 	case r.Able() && r.strongest().Rank() >= sdk.IsolationNamespace.Rank():
 		f.Detail += ", without privileges, and sandboxes can be made all the same"
 	case r.Able() && r.strongest() == sdk.IsolationProcess:
-		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that namespaces need: only landlock works", confined.Fix()
+		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning),
+			f.Detail+", without the privileges that namespaces need: only landlock works", confined.Fix()
 	default:
-		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that sandboxes need", confined.Fix()
+		f.Status, f.Detail, f.Fix = string(sdk.SeverityWarning), f.Detail+", without the privileges that sandboxes need",
+			confined.Fix()
 	}
 	return f
 }
@@ -170,7 +172,8 @@ func disk(p store.Paths) []Finding {
 		free := fs.Bavail * uint64(fs.Bsize)
 		switch {
 		case err != nil:
-			f.Status, f.Detail, f.Fix = string(sdk.SeverityError), err.Error(), "make it writable, or set HUTCH_HOME to a directory of yours"
+			f.Status, f.Detail, f.Fix = string(sdk.SeverityError), err.Error(),
+				"make it writable, or set HUTCH_HOME to a directory of yours"
 		case free < lowSpace:
 			f.Status = string(sdk.SeverityWarning)
 			f.Detail = fmt.Sprintf("%s: only %s free", d.path, humanize.IBytes(free))

@@ -38,7 +38,8 @@ func Open(ctx context.Context, dir string) (*Repo, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := Tool{Dir: abs}.Run(ctx, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir", "--show-object-format")
+	out, err := Tool{Dir: abs}.Run(ctx, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir",
+		"--show-object-format")
 	var failed *Error
 	switch {
 	case errors.As(err, &failed) && strings.Contains(failed.Stderr, "dubious ownership"):
@@ -50,7 +51,8 @@ func Open(ctx context.Context, dir string) (*Repo, error) {
 	}
 	lines := strings.Split(out, "\n")
 	if len(lines) != 3 || !filepath.IsAbs(lines[0]) || !filepath.IsAbs(lines[1]) {
-		return nil, fmt.Errorf("git does not say where the repository of %s is; a name with a line break in it is not supported", abs)
+		return nil,
+			fmt.Errorf("git does not say where the repository of %s is; a name with a line break in it is not supported", abs)
 	}
 	return &Repo{Tool: Tool{Dir: lines[0]}, Common: lines[1], Format: lines[2]}, nil
 }
@@ -105,7 +107,8 @@ func (d Dirty) Conflicted() bool {
 
 // Status lists what differs in the index and the work tree, files that are not tracked included, ignored ones not.
 func (r *Repo) Status(ctx context.Context) ([]Dirty, error) {
-	out, err := r.Run(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
+	out, err := r.Run(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty",
+		"--no-renames")
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +192,8 @@ func (r *Repo) Fetch(ctx context.Context, dir, ref string) error {
 	}
 	halves := filepath.Join(packs, "tmp_pack_*")
 	before, _ := filepath.Glob(halves)
-	_, err = r.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates",
+	_, err = r.Run(ctx, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+		"--no-recurse-submodules", "--no-show-forced-updates",
 		"--end-of-options", dir, "+"+ref+":"+ref)
 	if err == nil {
 		return nil
@@ -266,7 +270,8 @@ func (r *Repo) Ends(ctx context.Context, commit string, depth int) ([]string, er
 	seen := map[string]bool{commit: true}
 	for level := []string{commit}; len(level) > 0; depth-- {
 		// In a shallow clone git shows no parents where its history ends.
-		out, err := r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(level, "\n") + "\n")}, "rev-list", "--no-walk=unsorted", "--parents", "--stdin")
+		out, err := r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(level, "\n") + "\n")}, "rev-list",
+			"--no-walk=unsorted", "--parents", "--stdin")
 		if err != nil {
 			return nil, err
 		}
@@ -459,7 +464,8 @@ func (r *Repo) Filtered(ctx context.Context, paths []string) ([]string, error) {
 			drivers = append(drivers, key[:i])
 		}
 	}
-	out, err = r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00")}, "check-attr", "-z", "--stdin", "filter")
+	out, err = r.Do(ctx, Call{Stdin: strings.NewReader(strings.Join(paths, "\x00") + "\x00")}, "check-attr", "-z",
+		"--stdin", "filter")
 	if err != nil {
 		return nil, err
 	}

@@ -78,10 +78,14 @@ const maxOutput = 64 << 20
 
 // settings are stronger than every configuration file.
 var settings = []string{
-	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.pager=cat", "core.askPass=", "core.quotePath=true", "core.alternateRefsCommand=",
-	"credential.helper=", "gc.auto=0", "maintenance.auto=false", "submodule.recurse=false", "fetch.recurseSubmodules=false", "fetch.prune=false",
-	"fetch.fsckObjects=true", "fetch.writeCommitGraph=false", "log.showSignature=false", "diff.external=", "merge.autoStash=false", "protocol.allow=never",
-	"protocol.file.allow=always", "commit.gpgSign=false", "color.ui=false", "advice.diverging=false", "status.showUntrackedFiles=all",
+	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.pager=cat", "core.askPass=", "core.quotePath=true",
+	"core.alternateRefsCommand=",
+	"credential.helper=", "gc.auto=0", "maintenance.auto=false", "submodule.recurse=false",
+	"fetch.recurseSubmodules=false", "fetch.prune=false",
+	"fetch.fsckObjects=true", "fetch.writeCommitGraph=false", "log.showSignature=false", "diff.external=",
+	"merge.autoStash=false", "protocol.allow=never",
+	"protocol.file.allow=always", "commit.gpgSign=false", "color.ui=false", "advice.diverging=false",
+	"status.showUntrackedFiles=all",
 }
 
 // Tool is a git that works in one directory. It is safe for concurrent use.
@@ -106,12 +110,15 @@ func (t Tool) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes its lock files then
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
-		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=file", "GIT_PROTOCOL_FROM_USER=0", "GIT_ASKPASS=true", "SSH_ASKPASS=true", "GIT_EDITOR=false",
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "GIT_CONFIG_NOSYSTEM=1", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=file", "GIT_PROTOCOL_FROM_USER=0",
+		"GIT_ASKPASS=true", "SSH_ASKPASS=true", "GIT_EDITOR=false",
 		"GIT_SSH_COMMAND=false", "GIT_ADVICE=0",
 	}
 	if t.Private {
-		cmd.Env = append(cmd.Env, "HOME=/nonexistent", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CEILING_DIRECTORIES=/", "GIT_DIR=.")
+		cmd.Env = append(cmd.Env, "HOME=/nonexistent", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CEILING_DIRECTORIES=/",
+			"GIT_DIR=.")
 		return cmd, nil
 	}
 	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "TMPDIR"} {
@@ -146,7 +153,8 @@ func (t Tool) Do(ctx context.Context, c Call, args ...string) (string, error) {
 	}
 	var out bytes.Buffer
 	errs := keep.Tail{Max: maxStderr}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, &keep.Limit{W: &out, Max: maxOutput}, &errs, append(cmd.Env, c.Env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, &keep.Limit{W: &out, Max: maxOutput}, &errs,
+		append(cmd.Env, c.Env...)
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
 	}

@@ -70,7 +70,8 @@ func (i *Installer) Init(ctx context.Context, files []*runfile.RunFile, o InitOp
 	return out, nil
 }
 
-func (i *Installer) initDir(ctx context.Context, dir string, files []*runfile.RunFile, o InitOptions) ([]Initialized, error) {
+func (i *Installer) initDir(ctx context.Context, dir string, files []*runfile.RunFile, o InitOptions) ([]Initialized,
+	error) {
 	wants, bundled, err := gather(dir, files)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,8 @@ func (i *Installer) initDir(ctx context.Context, dir string, files []*runfile.Ru
 		l := done.Lock
 		l.Constraint = w.Version
 		now.Set(l)
-		one := Initialized{Name: w.Name, Source: w.Source, Version: l.Version, Signed: l.SignedBy, Fetched: done.Fetched, Lock: path, Path: done.Path}
+		one := Initialized{Name: w.Name, Source: w.Source, Version: l.Version, Signed: l.SignedBy, Fetched: done.Fetched,
+			Lock: path, Path: done.Path}
 		if locked != nil && locked.Version != l.Version {
 			one.Was = locked.Version
 		}
@@ -115,7 +117,9 @@ func (i *Installer) initDir(ctx context.Context, dir string, files []*runfile.Ru
 	}
 	if o.Locked {
 		if old == nil || !bytes.Equal(old.Bytes(), now.Bytes()) {
-			return out, fmt.Errorf("%s does not fit the run files any more, and --locked leaves it as it is: run hutch init, and commit what it writes", path)
+			return out,
+				fmt.Errorf("%s does not fit the run files any more, and --locked leaves it as it is: run hutch init, and commit "+
+					"what it writes", path)
 		}
 		return out, nil
 	}
@@ -267,7 +271,9 @@ func (i *Installer) Install(ctx context.Context, name, ref, lock string) (*Outco
 		}
 	}
 	if before != nil && before.Source == text && before.Version == o.Lock.Version && before.Manifest != o.Lock.Manifest {
-		i.note(name, "version %s from %s is not the one that was installed before: its manifest has the SHA-256 %s, and that one's had %s",
+		i.note(name,
+			"version %s from %s is not the one that was installed before: its manifest has the SHA-256 %s, and that one's "+
+				"had %s",
 			before.Version, text, o.Lock.Manifest, before.Manifest)
 	}
 	file.Set(o.Lock)
@@ -289,7 +295,8 @@ func (i *Installer) unchanged(ctx context.Context, l lockfile.Backend) error {
 		return err
 	}
 	if sum := sha256.Sum256(raw); l.Manifest != "" && hex.EncodeToString(sum[:]) != l.Manifest {
-		return i.changed(l.Version, "its manifest has the SHA-256 "+hex.EncodeToString(sum[:])+", and the lock file has "+l.Manifest)
+		return i.changed(l.Version,
+			"its manifest has the SHA-256 "+hex.EncodeToString(sum[:])+", and the lock file has "+l.Manifest)
 	}
 	m, err := release.Parse(raw)
 	if err != nil {

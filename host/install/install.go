@@ -142,7 +142,8 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 		return nil, err
 	}
 	sum := sha256.Sum256(raw)
-	l := lockfile.Backend{Name: w.Name, Source: w.Source, Constraint: w.Version, Version: v, Manifest: hex.EncodeToString(sum[:])}
+	l := lockfile.Backend{Name: w.Name, Source: w.Source, Constraint: w.Version, Version: v,
+		Manifest: hex.EncodeToString(sum[:])}
 	if locked != nil && locked.Manifest != "" && locked.Manifest != l.Manifest {
 		return nil, i.changed(v, "its manifest has the SHA-256 "+l.Manifest+", and the lock file has "+locked.Manifest)
 	}
@@ -164,7 +165,8 @@ func (i *Installer) ensure(ctx context.Context, w Want, locked *lockfile.Backend
 	}
 	l.SignedBy, l.Protocols = by, m.Protocols
 	for _, a := range m.Archives {
-		l.Platforms = append(l.Platforms, lockfile.Platform{Name: a.Platform, Archive: a.SHA256, Binary: a.BinarySHA256, Beside: a.BesideSHA256})
+		l.Platforms = append(l.Platforms, lockfile.Platform{Name: a.Platform, Archive: a.SHA256, Binary: a.BinarySHA256,
+			Beside: a.BesideSHA256})
 	}
 	slices.SortFunc(l.Platforms, func(a, b lockfile.Platform) int { return strings.Compare(a.Name, b.Name) })
 	if locked != nil {
@@ -223,7 +225,8 @@ func differs(locked, now *lockfile.Backend) string {
 }
 
 func (i *Installer) changed(v, how string) error {
-	return fmt.Errorf("version %s is not what it was when it was locked: %s; ask its publisher why, and do not use it before you know", v, how)
+	return fmt.Errorf("version %s is not what it was when it was locked: %s; ask its publisher why, and do not use it "+
+		"before you know", v, how)
 }
 
 // speaks refuses a release whose protocol this host does not speak.
@@ -253,7 +256,8 @@ func (i *Installer) choose(ctx context.Context, s source, w Want) (string, error
 	}
 	all, err := s.Versions(ctx)
 	if errors.Is(err, errNoList) {
-		return "", fmt.Errorf("%s cannot tell which versions there are; name one exactly, as in version = \"1.2.3\"", w.Source)
+		return "", fmt.Errorf("%s cannot tell which versions there are; name one exactly, as in version = \"1.2.3\"",
+			w.Source)
 	}
 	if err != nil {
 		return "", err
@@ -311,13 +315,15 @@ func exact(constraint string) string {
 }
 
 // bring fetches an archive, checks it and unpacks it to its place.
-func (i *Installer) bring(ctx context.Context, s source, m *release.Manifest, a release.Archive, raw, signature []byte) error {
+func (i *Installer) bring(ctx context.Context, s source, m *release.Manifest, a release.Archive, raw,
+	signature []byte) error {
 	unlock, err := lock(ctx, i.Dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if installed(backend.InstalledPath(i.Dir, m.Name, m.Version, a.Platform, a.BinarySHA256), m.Name, a.BinarySHA256, a.BesideSHA256) {
+	if installed(backend.InstalledPath(i.Dir, m.Name, m.Version, a.Platform, a.BinarySHA256), m.Name, a.BinarySHA256,
+		a.BesideSHA256) {
 		return nil // by somebody who had the lock before us
 	}
 	sweep(i.Dir)
@@ -351,7 +357,8 @@ const protocol = sdk.ProtocolVersion
 
 // place unpacks a fetched archive and moves it to where it belongs. dir is where everything is installed, tmp a
 // directory below it.
-func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.Archive, got fetched, raw, signature []byte) error {
+func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.Archive, got fetched, raw,
+	signature []byte) error {
 	tree := filepath.Join(tmp, "tree")
 	if err := unpack(ctx, got.path, tree); err != nil {
 		return fmt.Errorf("%s: %w", a.File, err)
@@ -361,7 +368,8 @@ func place(ctx context.Context, dir, tmp string, m *release.Manifest, a release.
 		return fmt.Errorf("%s: %w", a.File, err)
 	}
 	if hash != a.BinarySHA256 {
-		return fmt.Errorf("%s: the program in it is not the one of the manifest: SHA-256 %s instead of %s", a.File, hash, a.BinarySHA256)
+		return fmt.Errorf("%s: the program in it is not the one of the manifest: SHA-256 %s instead of %s", a.File, hash,
+			a.BinarySHA256)
 	}
 	if a.BesideSHA256 != "" {
 		beside, err := backend.BesideSHA256(tree, m.Name)
@@ -474,7 +482,8 @@ func Remove(s *store.Store, name string) (int, error) {
 		return 0, err
 	}
 	for _, b := range boxes {
-		if real, err := filepath.EvalSymlinks(dir); err == nil && strings.HasPrefix(b.Binary, real+string(filepath.Separator)) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil &&
+			strings.HasPrefix(b.Binary, real+string(filepath.Separator)) {
 			return 0, fmt.Errorf("the sandbox %s was made by it; hutch rm %s removes that", b.Name, b.Name)
 		}
 	}

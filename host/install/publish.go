@@ -35,12 +35,14 @@ func (i *Installer) Publish(ctx context.Context, manifest, to string) (*Publishe
 		return nil, err
 	}
 	if kindOf(to) != registry_ {
-		return nil, fmt.Errorf("%q is no registry: what lies in a directory or on a web server is published by copying it there", to)
+		return nil,
+			fmt.Errorf("%q is no registry: what lies in a directory or on a web server is published by copying it there", to)
 	}
 	dir := filepath.Dir(manifest)
 	name, version, ok := release.SplitManifestName(filepath.Base(manifest))
 	if !ok {
-		return nil, fmt.Errorf("%s is no manifest of a release, which is called %s", manifest, release.ManifestName("NAME", "VERSION"))
+		return nil, fmt.Errorf("%s is no manifest of a release, which is called %s", manifest,
+			release.ManifestName("NAME", "VERSION"))
 	}
 	from := &dirSource{dir: dir, name: name}
 	raw, signature, err := from.Manifest(ctx, version)
@@ -63,11 +65,15 @@ func (i *Installer) Publish(ctx context.Context, manifest, to string) (*Publishe
 	if err != nil {
 		return nil, err
 	}
-	digest, err := r.Push(ctx, m, raw, signature, func(a release.Archive) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, a.File)) })
+	digest, err := r.Push(ctx, m, raw, signature, func(a release.Archive) (io.ReadCloser,
+		error) {
+		return os.Open(filepath.Join(dir, a.File))
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Published{Name: name, Version: version, Source: to, Digest: digest, Platforms: m.Platforms(), Signed: signature != nil}, nil
+	return &Published{Name: name, Version: version, Source: to, Digest: digest, Platforms: m.Platforms(),
+		Signed: signature != nil}, nil
 }
 
 // check unpacks an archive as an installation would, and throws it away.
@@ -118,7 +124,8 @@ func Manifests(path string) ([]string, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s holds no %s: name the directory that hutch backend pack wrote, or a manifest in it", path, release.ManifestName("NAME", "VERSION"))
+		return nil, fmt.Errorf("%s holds no %s: name the directory that hutch backend pack wrote, or a manifest in it", path,
+			release.ManifestName("NAME", "VERSION"))
 	}
 	slices.Sort(all)
 	return all, nil
@@ -233,7 +240,8 @@ func (t Trust) CheckInstalled(p Installed) error {
 	}
 	a, ok := m.For(backend.Platform)
 	if m.Name != p.Name || !ok || a.BinarySHA256 != p.SHA256 {
-		return fmt.Errorf("%w: the signed manifest beside it is of version %s of %q, whose program for %s has the SHA-256 %s, and this one has %s",
+		return fmt.Errorf("%w: the signed manifest beside it is of version %s of %q, whose program for %s has the SHA-256 "+
+			"%s, and this one has %s",
 			ErrUnsigned, m.Version, m.Name, backend.Platform, a.BinarySHA256, p.SHA256)
 	}
 	if a.BesideSHA256 == "" {

@@ -59,7 +59,8 @@ const (
 // kindOf distinguishes sources by how they begin.
 func kindOf(text string) kind {
 	switch {
-	case text == "." || text == ".." || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../") || filepath.IsAbs(text):
+	case text == "." || text == ".." || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../") ||
+		filepath.IsAbs(text):
 		return local
 	case strings.HasPrefix(text, "https://"), strings.HasPrefix(text, "http://"):
 		return web
@@ -168,9 +169,12 @@ func openLocal(path, name string) (source, error) {
 		return newArchiveSource(path, m[1], m[2], m[3]+"/"+m[4])
 	}
 	if st.Mode()&0o111 != 0 {
-		return nil, fmt.Errorf("%s is a program and no release: for development, name it in backend_paths of your configuration or in %s", path, backend.EnvPath)
+		return nil,
+			fmt.Errorf("%s is a program and no release: for development, name it in backend_paths of your configuration or "+
+				"in %s", path, backend.EnvPath)
 	}
-	return nil, fmt.Errorf("%s is neither a directory of releases nor an archive %sNAME_VERSION_OS_ARCH.tar.gz", path, backend.Prefix)
+	return nil, fmt.Errorf("%s is neither a directory of releases nor an archive %sNAME_VERSION_OS_ARCH.tar.gz", path,
+		backend.Prefix)
 }
 
 // Versions implements source.

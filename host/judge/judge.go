@@ -100,7 +100,8 @@ func Judge(changes []Change, to Place) []Verdict {
 	if to == nil {
 		to = empty{}
 	}
-	c := &court{to: to, changes: changes, at: make(map[string]*Change, len(changes)), linked: map[string]bool{}, verdicts: make([]Verdict, len(changes))}
+	c := &court{to: to, changes: changes, at: make(map[string]*Change, len(changes)), linked: map[string]bool{},
+		verdicts: make([]Verdict, len(changes))}
 	for i := range changes {
 		c.at[changes[i].Path] = &changes[i]
 	}

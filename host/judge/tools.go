@@ -50,7 +50,8 @@ func (p *pattern) matches(last string) bool {
 	if !p.star {
 		return last == p.before
 	}
-	return len(last) >= len(p.before)+len(p.behind) && strings.HasPrefix(last, p.before) && strings.HasSuffix(last, p.behind)
+	return len(last) >= len(p.before)+len(p.behind) && strings.HasPrefix(last, p.before) &&
+		strings.HasSuffix(last, p.behind)
 }
 
 // index has the patterns by their first name, and those whose first name has an asterisk apart.

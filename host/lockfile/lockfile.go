@@ -199,7 +199,8 @@ func Parse(path string, src []byte) (*File, error) {
 			return fail(b.At, "the lock of backend %q names no platform", b.Name)
 		}
 		for _, p := range b.Platforms {
-			for _, err := range []error{release.CheckPlatform(p.Name), release.CheckSHA256(p.Archive), release.CheckSHA256(p.Binary), optional(release.CheckSHA256, text(p.Beside))} {
+			for _, err := range []error{release.CheckPlatform(p.Name), release.CheckSHA256(p.Archive),
+				release.CheckSHA256(p.Binary), optional(release.CheckSHA256, text(p.Beside))} {
 				if err != nil {
 					return fail(p.At, "%s", err)
 				}
@@ -207,7 +208,8 @@ func Parse(path string, src []byte) (*File, error) {
 			if _, twice := l.For(p.Name); twice {
 				return fail(p.At, "the platform %q is locked twice", p.Name)
 			}
-			l.Platforms = append(l.Platforms, Platform{Name: p.Name, Archive: p.Archive, Binary: p.Binary, Beside: text(p.Beside)})
+			l.Platforms = append(l.Platforms, Platform{Name: p.Name, Archive: p.Archive, Binary: p.Binary,
+				Beside: text(p.Beside)})
 		}
 		slices.SortFunc(l.Platforms, func(a, b Platform) int { return strings.Compare(a.Name, b.Name) })
 		f.Set(l)

@@ -49,7 +49,9 @@ func ParseBudget(values, prices []string, more []sdk.Price) (*Budget, error) {
 		b.Prices = append(b.Prices, p)
 	}
 	if b.Prices = append(b.Prices, more...); b.Cost > 0 && len(b.Prices) == 0 {
-		return nil, fmt.Errorf("--budget cost=%g needs prices: --price MODEL=INPUT/OUTPUT, for a million tokens, such as --price '*=3/15'", b.Cost)
+		return nil,
+			fmt.Errorf("--budget cost=%g needs prices: --price MODEL=INPUT/OUTPUT, for a million tokens, such as --price "+
+				"'*=3/15'", b.Cost)
 	}
 	return b, nil
 }
@@ -58,7 +60,8 @@ func parsePrice(text string) (sdk.Price, error) {
 	i := strings.LastIndexByte(text, '=') // a model's name may have one
 	parts := strings.Split(text[i+1:], "/")
 	if i < 1 || len(parts) != 2 && len(parts) != 4 {
-		return sdk.Price{}, fmt.Errorf("want MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHE_READ/CACHE_WRITE, for a million tokens")
+		return sdk.Price{},
+			fmt.Errorf("want MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHE_READ/CACHE_WRITE, for a million tokens")
 	}
 	var n [4]float64
 	for i, part := range parts {

@@ -96,7 +96,8 @@ func (n Network) Sentence() string {
 	}
 	s += ". Anything else is denied at once, and trying again does not help."
 	for _, x := range n.Secrets {
-		s += fmt.Sprintf(" The variable %s has a placeholder, which becomes the real value in the headers and the query of requests to %s.", x.Name, strings.Join(x.Hosts, ", "))
+		s += fmt.Sprintf(" The variable %s has a placeholder, which becomes the real value in the headers and the query "+
+			"of requests to %s.", x.Name, strings.Join(x.Hosts, ", "))
 	}
 	return s
 }
@@ -111,7 +112,8 @@ func Filtered(allow []string) (Network, error) {
 	return Network{Mode: sdk.NetworkFiltered, Allow: allow}, nil
 }
 
-// FromFlags reads the values of --network, which may be "", and of --allow-host. Without either, the result has no mode.
+// FromFlags reads the values of --network, which may be "", and of --allow-host. Without either, the result has no
+// mode.
 func FromFlags(mode string, hosts []string) (Network, error) {
 	var n Network
 	var err error
@@ -124,11 +126,14 @@ func FromFlags(mode string, hosts []string) (Network, error) {
 	case mode == string(sdk.NetworkFiltered):
 		return n, fmt.Errorf("--network filtered: name what is allowed, such as --allow-host example.org:443")
 	case mode == string(sdk.NetworkNone) && len(hosts) > 0:
-		return n, fmt.Errorf("--network none and --allow-host exclude each other: leave out --network to reach nothing but %s", strings.Join(hosts, ", "))
+		return n,
+			fmt.Errorf("--network none and --allow-host exclude each other: leave out --network to reach nothing but %s",
+				strings.Join(hosts, ", "))
 	case mode == string(sdk.NetworkNone), mode == string(sdk.NetworkFull):
 		n.Mode = sdk.NetworkMode(mode)
 	case mode != "":
-		return n, fmt.Errorf("--network %q is not a mode: want none, full, or allow=RULE,RULE, such as allow=example.org:443", mode)
+		return n,
+			fmt.Errorf("--network %q is not a mode: want none, full, or allow=RULE,RULE, such as allow=example.org:443", mode)
 	}
 	if len(hosts) == 0 {
 		return n, nil

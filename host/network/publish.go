@@ -29,13 +29,16 @@ func ParsePort(text string) (Port, error) {
 	p := Port{}
 	var err error
 	if strings.Count(text, ":") > 1 || strings.Contains(text, "/") {
-		return p, fmt.Errorf("invalid port %q: want PORT or HOST:SANDBOX, such as 3000 or 8080:3000; it is TCP on 127.0.0.1 always", text)
+		return p,
+			fmt.Errorf("invalid port %q: want PORT or HOST:SANDBOX, such as 3000 or 8080:3000; it is TCP on 127.0.0.1 always",
+				text)
 	}
 	if p.Sandbox, err = parsePort(inside, 1); err == nil {
 		p.Host, err = parsePort(host, 0)
 	}
 	if err != nil {
-		return p, fmt.Errorf("invalid port %q: want PORT or HOST:SANDBOX, such as 3000, 8080:3000, or 0:3000 for any free port", text)
+		return p,
+			fmt.Errorf("invalid port %q: want PORT or HOST:SANDBOX, such as 3000, 8080:3000, or 0:3000 for any free port", text)
 	}
 	return p, nil
 }

@@ -217,10 +217,12 @@ func ParseSecret(text string) (Secret, error) {
 func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix string) {
 	at := fmt.Sprintf("network.secret[%q]", s.Name)
 	if _, set := env[s.Name]; set {
-		return at, fmt.Sprintf("secret %s: env sets %s too, which is to have the placeholder", s.Name, s.Name), "take " + s.Name + " out of env"
+		return at, fmt.Sprintf("secret %s: env sets %s too, which is to have the placeholder", s.Name, s.Name),
+			"take " + s.Name + " out of env"
 	}
 	if n.OrNone().Mode == sdk.NetworkNone {
-		return "network.mode", fmt.Sprintf("secret %s needs a network, but network.mode is \"none\"", s.Name), "say which destinations are allowed, instead of the mode"
+		return "network.mode", fmt.Sprintf("secret %s needs a network, but network.mode is \"none\"", s.Name),
+			"say which destinations are allowed, instead of the mode"
 	}
 	all, err := rules.Parse(n.Mode, n.Rules())
 	if err != nil {
@@ -240,7 +242,8 @@ func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix str
 		case v.Rule != "":
 			return at + ".hosts", fmt.Sprintf("secret %s: its host %s is denied by %q in network.deny", s.Name, host, v.Rule), ""
 		default:
-			return at + ".hosts", fmt.Sprintf("secret %s: its host %s is not in network.allow", s.Name, host), fmt.Sprintf("add %q to allow", host)
+			return at + ".hosts", fmt.Sprintf("secret %s: its host %s is not in network.allow", s.Name, host),
+				fmt.Sprintf("add %q to allow", host)
 		}
 	}
 	return "", "", ""
@@ -249,7 +252,9 @@ func (n Network) Misfit(s Secret, env map[string]string) (path, summary, fix str
 // WithSecrets adds the values of --secret to what other flags say. The hosts that they name are allowed by that.
 func (n Network) WithSecrets(flags []string) (Network, error) {
 	if len(flags) > 0 && n.Mode == sdk.NetworkNone {
-		return n, fmt.Errorf("--network %s and --secret exclude each other: leave out --network, for the hosts of --secret alone", n.Mode)
+		return n,
+			fmt.Errorf("--network %s and --secret exclude each other: leave out --network, for the hosts of --secret alone",
+				n.Mode)
 	}
 	for _, text := range flags {
 		s, err := ParseSecret(text)

@@ -86,8 +86,8 @@ func (n Needs) Missing(d *runfile.Definition) (out []runfile.Mount) {
 	return out
 }
 
-// place returns the directory to mount so that a command finds name and what belongs to it: the first one on the way there
-// in which not everybody keeps something. It is "" for a file beside such directories.
+// place returns the directory to mount so that a command finds name and what belongs to it: the first one on the way
+// there in which not everybody keeps something. It is "" for a file beside such directories.
 func place(name, home string) string {
 	for i := 1; ; i++ {
 		next := strings.IndexByte(name[i:], '/')

@@ -1,8 +1,8 @@
 // Package observe finds out what a run needs: it opens the network, reads from the result what was used, and writes the
 // run file that allows that and nothing more.
 //
-// Open makes the run to observe, From reads its result, Narrow applies what was found, Prove drops what the run succeeds
-// without, and Needs.Blocks and Needs.File write it down.
+// Open makes the run to observe, From reads its result, Narrow applies what was found, Prove drops what the run
+// succeeds without, and Needs.Blocks and Needs.File write it down.
 package observe
 
 import (
@@ -43,15 +43,17 @@ type Needs struct {
 // Open returns the run to observe: every public name and address is reachable, besides what d allows itself. Rules that
 // deny, and secrets, stay as they are. Backends that do not record what a command connects to are left out; it is an
 // error when there are no others.
-func Open(ctx context.Context, d *runfile.Definition, facts func(ctx context.Context, backend string) (*sdk.Facts, error)) (*runfile.Definition, error) {
+func Open(ctx context.Context, d *runfile.Definition,
+	facts func(ctx context.Context, backend string) (*sdk.Facts, error)) (*runfile.Definition, error) {
 	c := *d
 	c.Backends = slices.DeleteFunc(slices.Clone(d.Backends), func(b *runfile.Backend) bool {
 		f, err := facts(ctx, b.Name)
 		return err == nil && !slices.Contains(f.Networks, sdk.NetworkFiltered) // the run will say what the error is
 	})
 	if len(c.Backends) == 0 && len(d.Backends) > 0 {
-		return nil, &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q does not record what a command connects to", d.Backends[0].Name),
-			Fix: "use one that filters the network, such as bwrap or podman"}
+		return nil, &sdk.Error{Reason: sdk.ReasonUnsupported,
+			Summary: fmt.Sprintf("backend %q does not record what a command connects to", d.Backends[0].Name),
+			Fix:     "use one that filters the network, such as bwrap or podman"}
 	}
 	c.Network.Mode, c.Observe = sdk.NetworkFull, true
 	c.Given = maps.Clone(d.Given)
@@ -159,7 +161,8 @@ func (n Needs) Narrow(d *runfile.Definition) *runfile.Definition {
 var ErrNotEnough = errors.New("the run does not succeed with what it used when it was observed")
 
 // Prove runs d with what n has, then without each rule and mount in turn, and returns n without those that d does not
-// need. try runs one definition, and reports whether it did what is expected of it. The error is ErrNotEnough when the first try fails.
+// need. try runs one definition, and reports whether it did what is expected of it. The error is ErrNotEnough when the
+// first try fails.
 func (n Needs) Prove(d *runfile.Definition, try func(what string, d *runfile.Definition) (bool, error)) (Needs, error) {
 	ok, err := try("with all that was observed", n.Narrow(d))
 	if err == nil && !ok {

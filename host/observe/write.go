@@ -22,14 +22,15 @@ func (n Needs) Blocks(d *runfile.Definition) string {
 	return format(b.String())
 }
 
-// File returns a run file for a run d that has none. dir is the absolute directory in which it will lie, script the path
-// of the script that d runs, relative to dir, and "" for a command; image is that of the backend, "" for none.
+// File returns a run file for a run d that has none. dir is the absolute directory in which it will lie, script the
+// path of the script that d runs, relative to dir, and "" for a command; image is that of the backend, "" for none.
 func (n Needs) File(d *runfile.Definition, dir, script, image string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Made by hutch observe.\n\nrun %s {\n", runfile.Quote(d.Name))
 	switch {
 	case image == "" && len(n.Files) > 0:
-		fmt.Fprintf(&b, "backend %s {\nro_bind = %s # asked for in vain\n}\n\n", runfile.Quote(n.backend), runfile.QuoteList(n.Files))
+		fmt.Fprintf(&b, "backend %s {\nro_bind = %s # asked for in vain\n}\n\n", runfile.Quote(n.backend),
+			runfile.QuoteList(n.Files))
 	case image == "":
 		fmt.Fprintf(&b, "backend %s {}\n\n", runfile.Quote(n.backend))
 	default:
@@ -80,7 +81,8 @@ func (n Needs) blocks(b *strings.Builder, d *runfile.Definition) {
 		if why := n.asked[m.Target]; why != "" {
 			fmt.Fprintf(b, "# %s\n", why)
 		}
-		fmt.Fprintf(b, "mount %s {\nsource = %s\nmode = %s\n}\n", runfile.Quote(m.Target), runfile.Quote(m.Source), runfile.Quote(m.Mode))
+		fmt.Fprintf(b, "mount %s {\nsource = %s\nmode = %s\n}\n", runfile.Quote(m.Target), runfile.Quote(m.Source),
+			runfile.Quote(m.Mode))
 	}
 	b.WriteString("\n")
 	runfile.WriteLimits(b, n.Narrow(d).Limits, n.peak)

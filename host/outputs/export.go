@@ -22,8 +22,8 @@ type Exporter struct {
 	used map[string]bool
 }
 
-// NewExporter makes the directory dir unless it exists, and holds it open until Close: a program with a shared workspace
-// may put a link in its place meanwhile.
+// NewExporter makes the directory dir unless it exists, and holds it open until Close: a program with a shared
+// workspace may put a link in its place meanwhile.
 func NewExporter(dir string) (*Exporter, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -46,9 +46,9 @@ func NewExporter(dir string) (*Exporter, error) {
 func (e *Exporter) Close() error { return e.root.Close() }
 
 // Export copies the listed files from a run's output directory, or none of them where [judge.Copied] refuses one. The
-// directory of a run has its name, with a dash for each character that is no letter, digit, dot, dash or underscore, and
-// a number where two runs would share one. Existing files and links are replaced, other files stay; no link to a directory
-// is followed.
+// directory of a run has its name, with a dash for each character that is no letter, digit, dot, dash or underscore,
+// and a number where two runs would share one. Existing files and links are replaced, other files stay; no link to a
+// directory is followed.
 func (e *Exporter) Export(ctx context.Context, run, from string, list []Output) error {
 	if len(list) == 0 {
 		return nil

@@ -94,7 +94,8 @@ var errEntries = errors.New("too many entries")
 // rename, unless it is nil, gives the name under which a file is kept: a program may put into a name what must not be
 // stored. Patterns are matched against the program's own name. Where two files get one name, a number distinguishes
 // them.
-func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps, rename func(string) string) (*Result, error) {
+func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, caps Caps,
+	rename func(string) string) (*Result, error) {
 	for _, p := range patterns {
 		if !doublestar.ValidatePattern(p) {
 			return &Result{}, fmt.Errorf("output pattern %q is malformed", p)
@@ -108,7 +109,8 @@ func Collect(ctx context.Context, r io.Reader, dst string, patterns []string, ca
 	if rename == nil {
 		rename = func(name string) string { return name }
 	}
-	c := &tarCollector{ctx: ctx, root: root, patterns: patterns, rename: rename, caps: caps.withDefaults(), res: &Result{Outputs: []Output{}, Skipped: []Skipped{}}, buf: make([]byte, 256<<10)}
+	c := &tarCollector{ctx: ctx, root: root, patterns: patterns, rename: rename, caps: caps.withDefaults(),
+		res: &Result{Outputs: []Output{}, Skipped: []Skipped{}}, buf: make([]byte, 256<<10)}
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -183,7 +185,8 @@ func (c *tarCollector) skip(name string, reason safefile.Reason, format string, 
 	if name = c.rename(name); len(name) > 1024 {
 		name = name[:1024] + "…"
 	}
-	c.res.Skipped = append(c.res.Skipped, Skipped{Path: strings.ToValidUTF8(name, "\ufffd"), Reason: reason, Detail: fmt.Sprintf(format, args...)})
+	c.res.Skipped = append(c.res.Skipped, Skipped{Path: strings.ToValidUTF8(name, "\ufffd"), Reason: reason,
+		Detail: fmt.Sprintf(format, args...)})
 }
 
 // entry takes one entry. It returns an error only when collecting cannot go on.
@@ -229,7 +232,8 @@ func (c *tarCollector) entry(h *tar.Header, r io.Reader) error {
 		c.skip(name, safefile.ReasonTooBig, "%d bytes, at most %d are collected", h.Size, c.caps.File)
 		return nil
 	case c.total+h.Size > c.caps.Total:
-		c.skip(name, safefile.ReasonTotal, "%d bytes more than the %d that are collected in all", c.total+h.Size-c.caps.Total, c.caps.Total)
+		c.skip(name, safefile.ReasonTotal, "%d bytes more than the %d that are collected in all",
+			c.total+h.Size-c.caps.Total, c.caps.Total)
 		return nil
 	}
 	err := c.names.AddFile(name)

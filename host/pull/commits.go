@@ -105,7 +105,8 @@ func (p *puller) look(ctx context.Context, ref string) (_ *Waiting, err error) {
 	if there, err := p.repo.Ancestor(ctx, base, head); err != nil || !there {
 		return nil, errors.Join(errNoCommits, err)
 	}
-	p.push = &store.SandboxPush{Repository: p.repo.Dir, Branch: branch, Head: base, Base: base, Clone: p.sb.Ready().Workspace}
+	p.push = &store.SandboxPush{Repository: p.repo.Dir, Branch: branch, Head: base, Base: base,
+		Clone: p.sb.Ready().Workspace}
 	p.out = Pulled{Sandbox: p.info.Name, Repository: p.repo.Dir, Branch: branch, Ref: push.Ref(p.info.Name)}
 	w, count := &Waiting{Branch: branch}, 0
 	_, _ = fmt.Sscan(lines[1], &p.out.Uncommitted)
@@ -126,7 +127,8 @@ func sameDir(a, b string) bool {
 // script runs a shell in the workspace. What git says there besides is not shown.
 func (p *puller) script(ctx context.Context, out *keep.Head, text string, args ...string) (int, error) {
 	exit, err := p.sb.Exec(ctx, &client.Command{
-		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Env: gitEnv(p.sb.Ready().Workspace), Dir: p.sb.Ready().Workspace, Stdout: out, Timeout: gitTime,
+		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Env: gitEnv(p.sb.Ready().Workspace),
+		Dir: p.sb.Ready().Workspace, Stdout: out, Timeout: gitTime,
 	})
 	switch cause := context.Cause(ctx); {
 	case cause != nil:
@@ -154,13 +156,16 @@ func pullWorkspace(ctx context.Context, m *sandbox.Manager, ref string, o Option
 	}
 	switch {
 	case errors.Is(err, errNoCommits):
-		return nil, &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: %s and its project have no commit in common", p.info.Name), Hints: []string{
-			fmt.Sprintf("hutch diff %s and hutch apply %[1]s are for the files", p.info.Name)}, Err: err}
+		return nil,
+			&push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: %s and its project have no commit in common",
+				p.info.Name), Hints: []string{
+				fmt.Sprintf("hutch diff %s and hutch apply %[1]s are for the files", p.info.Name)}, Err: err}
 	case err != nil:
 		return nil, err
 	case len(w.Commits) == 0:
-		return nil, &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s", p.info.Name), Hints: []string{
-			fmt.Sprintf("hutch diff %s and hutch apply %[1]s are for what is in no commit", p.info.Name)}}
+		return nil, &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s", p.info.Name),
+			Hints: []string{
+				fmt.Sprintf("hutch diff %s and hutch apply %[1]s are for what is in no commit", p.info.Name)}}
 	}
 	f, err := p.bundle(ctx)
 	if err != nil {
@@ -173,7 +178,8 @@ func pullWorkspace(ctx context.Context, m *sandbox.Manager, ref string, o Option
 	if err := p.advance(ctx); err != nil {
 		return nil, err
 	}
-	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch, "from": p.out.From, "to": p.out.To})
+	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch,
+		"from": p.out.From, "to": p.out.To})
 }
 
 // bundle has the sandbox write its commits into a file that is nobody else's.
@@ -189,7 +195,8 @@ func (p *puller) bundle(ctx context.Context) (f *os.File, err error) {
 	errs := keep.Head{Max: 4 << 10}
 	limit := &keep.Limit{W: f, Max: p.o.Caps.MaxBytes()}
 	exit, err := p.sb.Exec(ctx, &client.Command{
-		Argv: []string{"sh", "-c", bundleOutScript, "sh", p.push.Base}, Env: gitEnv(p.push.Clone), Dir: p.push.Clone, Stdout: limit, Stderr: &errs, Timeout: gitTime,
+		Argv: []string{"sh", "-c", bundleOutScript, "sh", p.push.Base}, Env: gitEnv(p.push.Clone), Dir: p.push.Clone,
+		Stdout: limit, Stderr: &errs, Timeout: gitTime,
 	})
 	switch cause := context.Cause(ctx); {
 	case cause != nil:
@@ -197,14 +204,17 @@ func (p *puller) bundle(ctx context.Context) (f *os.File, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("make the bundle in the sandbox: %w", err)
 	case exit.Cause != sdk.CauseExited || exit.Code != 0:
-		return nil, &push.Refusal{Summary: fmt.Sprintf("the sandbox %s makes no bundle of its commits: %s", p.info.Name, termsafe.Line(errs.String()))}
+		return nil, &push.Refusal{Summary: fmt.Sprintf("the sandbox %s makes no bundle of its commits: %s", p.info.Name,
+			termsafe.Line(errs.String()))}
 	}
 	return f, nil
 }
 
 // refusedWorkspace says what can be done with commits of a private workspace that are refused.
 func (p *puller) refusedWorkspace(err error) error {
-	e := &push.Refusal{Summary: err.Error(), Err: err, Hints: []string{fmt.Sprintf("nothing in %s changed, and the commits stay in the sandbox %s", p.push.Repository, p.info.Name)}}
+	e := &push.Refusal{Summary: err.Error(), Err: err,
+		Hints: []string{fmt.Sprintf("nothing in %s changed, and the commits stay in the sandbox %s", p.push.Repository,
+			p.info.Name)}}
 	if errors.Is(err, bundle.ErrLargeFile) {
 		e.Hints = append(e.Hints, "hutch pull --max-file SIZE "+p.info.Name+" takes larger files")
 	}

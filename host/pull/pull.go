@@ -1,5 +1,5 @@
-// Package pull brings back what was committed in a sandbox: in the clone of package push, or in a private workspace over
-// a repository.
+// Package pull brings back what was committed in a sandbox: in the clone of package push, or in a private workspace
+// over a repository.
 //
 // It waits for the output bundle, checks it on a private copy (package bundle), keeps the commits as refs/hutch/NAME in
 // the user's repository, and moves the branch by a fast-forward only. Each step that cannot be done says what is kept
@@ -78,7 +78,8 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 		return pullWorkspace(ctx, m, ref, o)
 	}
 	p := &puller{m: m, st: st, o: o, info: info, push: info.Push}
-	p.out = Pulled{Sandbox: info.Name, Repository: info.Push.Repository, Branch: info.Push.Branch, Ref: push.Ref(info.Name), Uncommitted: -1}
+	p.out = Pulled{Sandbox: info.Name, Repository: info.Push.Repository, Branch: info.Push.Branch,
+		Ref: push.Ref(info.Name), Uncommitted: -1}
 	if p.repo, err = openRepo(ctx, info); err != nil {
 		return nil, err
 	}
@@ -109,14 +110,16 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 	if err := p.x.Remove(ctx); err != nil {
 		p.out.Left = err.Error()
 	}
-	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch, "from": p.out.From, "to": p.out.To})
+	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch,
+		"from": p.out.From, "to": p.out.To})
 }
 
 // openRepo opens the repository that the branch came from.
 func openRepo(ctx context.Context, info store.SandboxInfo) (*git.Repo, error) {
 	r, err := git.Open(ctx, info.Push.Repository)
 	if errors.Is(err, git.ErrNoRepository) || err == nil && r.Dir != info.Push.Repository {
-		return nil, &push.Refusal{Summary: fmt.Sprintf("the repository %s, whose branch was pushed, is not there any more", info.Push.Repository), Hints: []string{
+		return nil, &push.Refusal{Summary: fmt.Sprintf("the repository %s, whose branch was pushed, is not there any more",
+			info.Push.Repository), Hints: []string{
 			fmt.Sprintf("hutch cp %s:%s . copies the clone out of the sandbox", info.Name, info.Push.Clone)}, Err: err}
 	}
 	return r, err
@@ -124,7 +127,8 @@ func openRepo(ctx context.Context, info store.SandboxInfo) (*git.Repo, error) {
 
 // take checks the bundle, and keeps its commits as a ref.
 func (p *puller) take(ctx context.Context, f *os.File) error {
-	c, err := bundle.Check(ctx, p.repo, f, bundle.Wanted{Base: p.push.Base, Refs: []string{"HEAD", "refs/heads/" + p.push.Branch}, Caps: p.o.Caps})
+	c, err := bundle.Check(ctx, p.repo, f, bundle.Wanted{Base: p.push.Base,
+		Refs: []string{"HEAD", "refs/heads/" + p.push.Branch}, Caps: p.o.Caps})
 	if err != nil {
 		return p.refused(err)
 	}
@@ -139,7 +143,8 @@ func (p *puller) take(ctx context.Context, f *os.File) error {
 		return err
 	}
 	return p.kept(fmt.Errorf("the commits are not taken over: %w", err),
-		fmt.Sprintf("hutch diff %s shows them; hutch pull %s %s takes them", p.info.Name, strings.Join(bad.Flags, " "), p.info.Name))
+		fmt.Sprintf("hutch diff %s shows them; hutch pull %s %s takes them", p.info.Name, strings.Join(bad.Flags, " "),
+			p.info.Name))
 }
 
 // refused says what can be done with a bundle that is refused. It stays where it is.
@@ -152,13 +157,16 @@ func (p *puller) refused(err error) error {
 		return p.refusedWorkspace(err)
 	}
 	e := &push.Refusal{Summary: err.Error(), Err: err}
-	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository, p.x.Bundle(), p.info.Name)
-	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)
+	where := fmt.Sprintf("nothing in %s changed, and the bundle stays at %s in the sandbox %s", p.push.Repository,
+		p.x.Bundle(), p.info.Name)
+	again := fmt.Sprintf("hutch exec %s -- rm %s and hutch pull %s recreate it from what is committed there", p.info.Name,
+		p.x.Bundle(), p.info.Name)
 	switch {
 	case errors.Is(err, bundle.ErrNothingNew):
 		e.Summary = fmt.Sprintf("the bundle of %s holds no new commit", p.info.Name)
 	case errors.Is(err, bundle.ErrRewritten):
-		again = fmt.Sprintf("in the sandbox, its commits have to be put on top of %.12s (git rebase --onto); then %s", p.push.Base, again)
+		again = fmt.Sprintf("in the sandbox, its commits have to be put on top of %.12s (git rebase --onto); then %s",
+			p.push.Base, again)
 	}
 	e.Hints = []string{where, again}
 	if errors.Is(err, bundle.ErrLargeFile) {
@@ -169,7 +177,9 @@ func (p *puller) refused(err error) error {
 
 // kept is an error after the commits are in the repository.
 func (p *puller) kept(err error, hints ...string) error {
-	return &push.Refusal{Summary: err.Error(), Err: err, Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and in the sandbox; nothing else changed", p.out.Ref, p.push.Repository)}, hints...)}
+	return &push.Refusal{Summary: err.Error(), Err: err,
+		Hints: append([]string{fmt.Sprintf("the commits are kept as %s in %s, and in the sandbox; nothing else changed",
+			p.out.Ref, p.push.Repository)}, hints...)}
 }
 
 // advance moves the branch, if that is the one that is checked out and only forward.
@@ -182,7 +192,8 @@ func (p *puller) advance(ctx context.Context) error {
 		if branch != "" {
 			have = "the branch " + branch + " is"
 		}
-		return p.kept(fmt.Errorf("%s checked out in %s, and the commits are for the branch %s", have, p.push.Repository, p.push.Branch),
+		return p.kept(fmt.Errorf("%s checked out in %s, and the commits are for the branch %s", have, p.push.Repository,
+			p.push.Branch),
 			fmt.Sprintf("git switch %s, and then %s", p.push.Branch, again))
 	case err != nil:
 		return err
@@ -198,7 +209,8 @@ func (p *puller) advance(ctx context.Context) error {
 		return err
 	}
 	if !forward {
-		return p.kept(fmt.Errorf("the branch %s has commits that the sandbox does not know: it cannot be moved forward only", branch),
+		return p.kept(fmt.Errorf("the branch %s has commits that the sandbox does not know: it cannot be moved forward only",
+			branch),
 			fmt.Sprintf("git merge %s, or git rebase onto it; then %s ends the pull", p.out.Ref, again))
 	}
 	if err := p.unfiltered(ctx, head); err != nil {
@@ -222,8 +234,10 @@ func (p *puller) unfiltered(ctx context.Context, head string) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	return p.kept(fmt.Errorf("%s goes through a filter of your git configuration, and hutch runs no program on what came back", review.Quote(list[0])),
-		fmt.Sprintf("git merge --ff-only %s does it when you have looked; then hutch pull %s ends the pull", p.out.Ref, p.info.Name))
+	return p.kept(fmt.Errorf("%s goes through a filter of your git configuration, and hutch runs no program on what "+
+		"came back", review.Quote(list[0])),
+		fmt.Sprintf("git merge --ff-only %s does it when you have looked; then hutch pull %s ends the pull", p.out.Ref,
+			p.info.Name))
 }
 
 // move moves the branch.
@@ -245,9 +259,11 @@ func (p *puller) move(ctx context.Context, branch, head string) error {
 	}
 	dirty, serr := p.repo.Status(ctx)
 	if serr != nil || len(dirty) == 0 {
-		return p.kept(fmt.Errorf("git does not move the branch %s forward: %w", branch, err), fmt.Sprintf("git merge --ff-only %s says more", p.out.Ref))
+		return p.kept(fmt.Errorf("git does not move the branch %s forward: %w", branch, err),
+			fmt.Sprintf("git merge --ff-only %s says more", p.out.Ref))
 	}
-	return p.kept(fmt.Errorf("what is not committed in %s stands in the way of the commits:\n%s", p.push.Repository, push.List(dirty)),
+	return p.kept(fmt.Errorf("what is not committed in %s stands in the way of the commits:\n%s", p.push.Repository,
+		push.List(dirty)),
 		fmt.Sprintf("git stash -u puts it away; then hutch pull %s, and git stash pop", p.info.Name))
 }
 
@@ -296,7 +312,8 @@ func (p *puller) await(ctx context.Context) (*os.File, error) {
 			}
 			return nil, &push.Refusal{Summary: summary, Hints: []string{
 				"the sandbox goes on; nothing in " + p.push.Repository + " changed",
-				fmt.Sprintf("hutch logs -f %s shows what it does; hutch pull --timeout 2h %s waits longer", p.push.Run, p.info.Name)}}
+				fmt.Sprintf("hutch logs -f %s shows what it does; hutch pull --timeout 2h %s waits longer", p.push.Run,
+					p.info.Name)}}
 		}
 		if w.Progress != nil {
 			w.Progress(waited, p.lastLine())
@@ -390,11 +407,13 @@ func (p *puller) settled(ctx context.Context) error {
 
 // nothing is the error where no commit was made.
 func (p *puller) nothing(o push.Outcome) error {
-	e := &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs there", p.info.Name)}
+	e := &push.Refusal{Summary: fmt.Sprintf("there is nothing to pull: no commit was made in %s, and no command runs "+
+		"there", p.info.Name)}
 	if o.Uncommitted > 0 {
 		e.Summary += fmt.Sprintf("; %s in it %s in no commit", english.Plural(o.Uncommitted, "path", ""),
 			english.PluralWord(o.Uncommitted, "is", "are"))
-		e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone, p.info.Name))
+		e.Hints = append(e.Hints, fmt.Sprintf("hutch exec -w %s %s -- git commit -am MESSAGE commits them", p.push.Clone,
+			p.info.Name))
 	}
 	if p.push.Run != "" {
 		e.Hints = append(e.Hints, "hutch logs "+p.push.Run+" shows what the command printed")
@@ -412,8 +431,10 @@ func (p *puller) fetch(ctx context.Context) (f *os.File, err error) {
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		var bad *push.HostileError
 		if errors.As(err, &bad) {
-			hints := []string{fmt.Sprintf("nothing in %s changed; what stands there stays in the sandbox %s", p.push.Repository, p.info.Name),
-				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, recreate it from what is committed there", p.info.Name, p.x.Bundle(), p.info.Name)}
+			hints := []string{fmt.Sprintf("nothing in %s changed; what stands there stays in the sandbox %s", p.push.Repository,
+				p.info.Name),
+				fmt.Sprintf("hutch exec %s -- rm -rf %s, and then hutch pull %s, recreate it from what is committed there",
+					p.info.Name, p.x.Bundle(), p.info.Name)}
 			if bad.TooLarge {
 				hints = append(hints, "hutch pull --max-size SIZE "+p.info.Name+" takes larger ones")
 			}

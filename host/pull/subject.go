@@ -63,7 +63,8 @@ func (c *commits) Changes(ctx context.Context) ([]sdk.Change, error) {
 
 // list is what the commits changed and the work tree does not have, directories included.
 func (c *commits) list(ctx context.Context) ([]change, error) {
-	out, err := c.repo.Run(ctx, "diff", "-z", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules", c.to, "--")
+	out, err := c.repo.Run(ctx, "diff", "-z", "--name-only", "--no-renames", "--no-ext-diff", "--no-textconv",
+		"--ignore-submodules", c.to, "--")
 	if err != nil || out == "" {
 		return nil, err
 	}
@@ -164,7 +165,8 @@ func pack(objects *bufio.Reader, list []change, w io.Writer) error {
 		if l.Kind == sdk.ChangeDeleted {
 			continue
 		}
-		h := &tar.Header{Name: l.Path, Mode: int64(l.NewMode.Perm()), ModTime: time.Unix(0, 0), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		h := &tar.Header{Name: l.Path, Mode: int64(l.NewMode.Perm()), ModTime: time.Unix(0, 0), Typeflag: tar.TypeReg,
+			Format: tar.FormatPAX}
 		if l.NewMode.IsDir() {
 			h.Typeflag, h.Name = tar.TypeDir, l.Path+"/"
 			if err := t.WriteHeader(h); err != nil {

@@ -63,7 +63,8 @@ func (x *Exchange) files(ctx context.Context, files []file) error {
 		var tree bytes.Buffer
 		t := tar.NewWriter(&tree)
 		for _, f := range files {
-			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.content))}); err != nil {
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644,
+				Size: int64(len(f.content))}); err != nil {
 				return err
 			}
 			if _, err := t.Write(f.content); err != nil {

@@ -93,11 +93,13 @@ const (
 
 // script runs one of the scripts and returns its code and what it printed. The error is that of the backend, or
 // about a shell that did not end by itself.
-func script(ctx context.Context, sb *client.Sandbox, text string, args ...string) (code int, stdout, stderr string, err error) {
+func script(ctx context.Context, sb *client.Sandbox, text string, args ...string) (code int, stdout, stderr string,
+	err error) {
 	out, errs := keep.Head{Max: maxScriptOut}, keep.Head{Max: maxScriptOut}
 	exit, err := sb.Exec(ctx, &client.Command{
-		Argv: append([]string{"sh", "-c", text, "sh"}, args...), Env: map[string]string{"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
-		Dir: sb.Ready().Workspace, Stdout: &out, Stderr: &errs, Timeout: scriptTime,
+		Argv: append([]string{"sh", "-c", text, "sh"}, args...),
+		Env:  map[string]string{"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+		Dir:  sb.Ready().Workspace, Stdout: &out, Stderr: &errs, Timeout: scriptTime,
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		return 0, "", "", cause

@@ -60,7 +60,8 @@ func CheckName(name string) error {
 		return err
 	}
 	if strings.Contains(name, "..") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") {
-		return refuse(nil, fmt.Sprintf("%q cannot be the name of a git ref, %s", name, Ref(name)), "leave out .. and a dot or .lock at the end")
+		return refuse(nil, fmt.Sprintf("%q cannot be the name of a git ref, %s", name, Ref(name)),
+			"leave out .. and a dot or .lock at the end")
 	}
 	return nil
 }
@@ -68,14 +69,16 @@ func CheckName(name string) error {
 // CheckRun refuses runs that cannot be pushed to.
 func CheckRun(d *runfile.Definition) error {
 	if d.Workspace != nil {
-		return refuse(nil, fmt.Sprintf("run %q has a workspace block, and push makes a workspace of its own", d.Instance), "leave the block out: the command starts in a clone of the branch")
+		return refuse(nil, fmt.Sprintf("run %q has a workspace block, and push makes a workspace of its own", d.Instance),
+			"leave the block out: the command starts in a clone of the branch")
 	}
 	return nil
 }
 
 // Make makes the sandbox of d, and puts w into it. What goes wrong leaves nothing behind, but what gc finishes. It
 // returns the record of the sandbox, in which nothing runs yet. progress gets each step.
-func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Work, name string, progress func(step string)) (_ *store.SandboxInfo, err error) {
+func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Work, name string,
+	progress func(step string)) (_ *store.SandboxInfo, err error) {
 	p, err := whole(ctx, w, w.Depth) // goes on while the sandbox is made
 	if err != nil {
 		return nil, err
@@ -96,7 +99,8 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 	}
 	defer func() { err = errors.Join(err, sb.Close()) }()
 	if !sb.Facts().Has(sdk.CapPut) || !sb.Facts().Has(sdk.CapGet) || !sb.Facts().Has(sdk.CapRemove) {
-		return nil, refuse(nil, fmt.Sprintf("backend %q cannot put files into a sandbox and take them out", info.Backend), "use another backend: hutch backend list")
+		return nil, refuse(nil, fmt.Sprintf("backend %q cannot put files into a sandbox and take them out", info.Backend),
+			"use another backend: hutch backend list")
 	}
 	s := newSending(sb, w, progress)
 	s.setWorkdir(d.Workdir)
@@ -110,7 +114,8 @@ func Make(ctx context.Context, m *sandbox.Manager, d *runfile.Definition, w *Wor
 // Again sends w into the sandbox that ref means, which an earlier push made, and where nothing runs: only what is new
 // since then, where the clone there still has what it was sent. The clone is moved forward as pull moves the branch, or
 // not at all.
-func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout time.Duration, progress func(step string)) (_ *store.SandboxInfo, err error) {
+func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout time.Duration,
+	progress func(step string)) (_ *store.SandboxInfo, err error) {
 	sb, err := m.Open(ctx, ref, sandbox.Exclusive)
 	if err != nil {
 		return nil, err
@@ -121,7 +126,8 @@ func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout
 		return nil, NotPushed(sb.Record)
 	}
 	if old.Repository != w.Repo.Dir || old.Branch != w.Branch {
-		return nil, refuse(nil, fmt.Sprintf("the sandbox %s is for the branch %s of %s, and this is the branch %s of %s", sb.Record.Name, old.Branch, old.Repository, w.Branch, w.Repo.Dir),
+		return nil, refuse(nil, fmt.Sprintf("the sandbox %s is for the branch %s of %s, and this is the branch %s of %s",
+			sb.Record.Name, old.Branch, old.Repository, w.Branch, w.Repo.Dir),
 			"go there and check that branch out, or push without --into, which makes another sandbox")
 	}
 	s := newSending(sb, w, progress)
@@ -134,14 +140,16 @@ func Again(ctx context.Context, m *sandbox.Manager, ref string, w *Work, timeout
 
 // NotPushed is the refusal for a sandbox that push did not make.
 func NotPushed(i store.SandboxInfo) error {
-	return refuse(nil, fmt.Sprintf("sandbox %s was not made by hutch push", i.Name), "hutch ps lists sandboxes; hutch diff and hutch apply are for those with a workspace of yours")
+	return refuse(nil, fmt.Sprintf("sandbox %s was not made by hutch push", i.Name),
+		"hutch ps lists sandboxes; hutch diff and hutch apply are for those with a workspace of yours")
 }
 
 // Run runs the command of the run file on what was pushed into the sandbox that ref means, and then hands in what it
 // committed, if it has not done so itself. begun is notified of the sandbox, with the id of the run in it, as soon as
 // the run's record is on disk. When ctx ends, the command is stopped, the sandbox stays, and nothing is handed in: pull
 // does that.
-func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, streams run.Streams, begun func(store.SandboxInfo)) (*result.Result, Outcome, error) {
+func Run(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, streams run.Streams,
+	begun func(store.SandboxInfo)) (*result.Result, Outcome, error) {
 	info, err := begin(ctx, m, st, ref)
 	if err != nil {
 		return nil, Outcome{}, err

@@ -29,7 +29,8 @@ type sending struct {
 func newSending(sb *sandbox.Sandbox, w *Work, progress func(string)) *sending {
 	s := &sending{sb: sb, x: exchangeOf(sb.Sandbox), w: w, progress: progress}
 	s.push = &store.SandboxPush{
-		Repository: w.Repo.Dir, Branch: w.Branch, Head: w.Head, Base: w.Commit, Plan: w.Plan, Exchange: s.x.Dir, Clone: cloneIn(sb),
+		Repository: w.Repo.Dir, Branch: w.Branch, Head: w.Head, Base: w.Commit, Plan: w.Plan, Exchange: s.x.Dir,
+		Clone: cloneIn(sb),
 	}
 	s.push.PlanPath = path.Join(s.push.Clone, w.Plan)
 	if !w.PlanIn {
@@ -66,7 +67,8 @@ func (s *sending) first(ctx context.Context, p *packing) error {
 		return err
 	}
 	s.progress("cloning")
-	code, _, said, err := script(ctx, s.sb.Sandbox, cloneScript, s.in(inputBundle), s.w.Branch, s.push.Clone, s.w.Name, s.w.Email, s.w.Commit, s.ends(p), s.w.Repo.Format)
+	code, _, said, err := script(ctx, s.sb.Sandbox, cloneScript, s.in(inputBundle), s.w.Branch, s.push.Clone, s.w.Name,
+		s.w.Email, s.w.Commit, s.ends(p), s.w.Repo.Format)
 	switch {
 	case err != nil:
 		return err
@@ -89,7 +91,8 @@ func (s *sending) again(ctx context.Context, old *store.SandboxPush) error {
 		return err
 	} else if !forward {
 		name := s.sb.Record.Name
-		return refuse(nil, fmt.Sprintf("the branch %s does not build on %.12s, which was sent into %s", s.w.Branch, old.Base, name),
+		return refuse(nil, fmt.Sprintf("the branch %s does not build on %.12s, which was sent into %s", s.w.Branch, old.Base,
+			name),
 			fmt.Sprintf("hutch pull %s brings what was committed there; a push without --into makes another sandbox", name))
 	}
 	have, err := s.known(ctx, old)
@@ -159,7 +162,8 @@ var errLacks = errors.New("the clone in the sandbox does not take the bundle")
 // forward moves the clone to the commit that is sent, by one of the two scripts for that.
 func (s *sending) forward(ctx context.Context, text, in string, more ...string) error {
 	s.progress("moving the clone forward")
-	code, _, said, err := script(ctx, s.sb.Sandbox, text, append([]string{in, s.w.Branch, s.push.Clone, s.w.Commit}, more...)...)
+	code, _, said, err := script(ctx, s.sb.Sandbox, text,
+		append([]string{in, s.w.Branch, s.push.Clone, s.w.Commit}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -175,11 +179,14 @@ func (s *sending) forward(ctx context.Context, text, in string, more ...string) 
 	case codeLacks:
 		return fmt.Errorf("%w: %s", errLacks, said)
 	case codeElsewhere:
-		return refuse(nil, fmt.Sprintf("the branch %s is not checked out in the clone %s", s.w.Branch, s.push.Clone), fmt.Sprintf("git switch %s there; %s", s.w.Branch, goIn))
+		return refuse(nil, fmt.Sprintf("the branch %s is not checked out in the clone %s", s.w.Branch, s.push.Clone),
+			fmt.Sprintf("git switch %s there; %s", s.w.Branch, goIn))
 	case codeAhead:
-		return refuse(nil, fmt.Sprintf("the clone %s has commits that the branch %s does not have", s.push.Clone, s.w.Branch), fmt.Sprintf("hutch pull %s brings them", name))
+		return refuse(nil, fmt.Sprintf("the clone %s has commits that the branch %s does not have", s.push.Clone,
+			s.w.Branch), fmt.Sprintf("hutch pull %s brings them", name))
 	case codeInTheWay:
-		return refuse(nil, fmt.Sprintf("what is not committed in the clone %s stands in the way: %s", s.push.Clone, said), "commit it there, or throw it away; "+goIn)
+		return refuse(nil, fmt.Sprintf("what is not committed in the clone %s stands in the way: %s", s.push.Clone, said),
+			"commit it there, or throw it away; "+goIn)
 	}
 	return fmt.Errorf("move the clone in the sandbox forward: %s (code %d)", said, code)
 }
@@ -235,7 +242,8 @@ func (s *sending) record() error {
 		return err
 	}
 	p := s.push
-	return s.sb.Changed(EventPush, map[string]any{"repository": p.Repository, "branch": p.Branch, "head": p.Head, "base": p.Base, "plan": p.Plan, "sent": p.Sent})
+	return s.sb.Changed(EventPush, map[string]any{"repository": p.Repository, "branch": p.Branch, "head": p.Head,
+		"base": p.Base, "plan": p.Plan, "sent": p.Sent})
 }
 
 // planCopy is the file in the sandbox's state with a plan that the branch does not have: a pull removes the exchange,

@@ -97,7 +97,8 @@ func Prepare(ctx context.Context, r Request) (*Work, error) {
 		return nil, err
 	}
 	if i := slices.IndexFunc(dirty, git.Dirty.Conflicted); i >= 0 {
-		return nil, refuse(nil, fmt.Sprintf("%s is in conflict: a merge or rebase is not finished", review.Quote(dirty[i].Path)), "finish it, or git merge --abort")
+		return nil, refuse(nil, fmt.Sprintf("%s is in conflict: a merge or rebase is not finished",
+			review.Quote(dirty[i].Path)), "finish it, or git merge --abort")
 	}
 	w.Commit = w.Head
 	changed := slices.ContainsFunc(dirty, func(d git.Dirty) bool { return d.Path == w.Plan })
@@ -109,7 +110,8 @@ func Prepare(ctx context.Context, r Request) (*Work, error) {
 	w.Left = slices.DeleteFunc(dirty, func(d git.Dirty) bool { return d.Path == w.Plan })
 	switch {
 	case r.IncludeUncommitted && (len(w.Left) > 0 || changed):
-		if w.Commit, err = w.Repo.Snapshot(ctx, w.Head, "uncommitted changes\n\nThe work tree as it was when hutch push sent it."); err != nil {
+		if w.Commit, err = w.Repo.Snapshot(ctx, w.Head,
+			"uncommitted changes\n\nThe work tree as it was when hutch push sent it."); err != nil {
 			return nil, err
 		}
 		if w.PlanIn, err = w.Repo.Has(ctx, w.Commit, w.Plan); err != nil {

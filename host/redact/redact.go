@@ -57,7 +57,8 @@ func forms(s string) []string {
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(s)
 	list := []string{s}
-	for _, quoted := range []string{strconv.Quote(s), strconv.QuoteToASCII(s), string(html), strings.TrimSuffix(plain.String(), "\n")} {
+	for _, quoted := range []string{strconv.Quote(s), strconv.QuoteToASCII(s), string(html),
+		strings.TrimSuffix(plain.String(), "\n")} {
 		list = append(list, quoted[1:len(quoted)-1])
 	}
 	return list

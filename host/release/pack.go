@@ -140,7 +140,8 @@ func add(t *tar.Writer, name, path string, mode int64) (string, error) {
 	if !st.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
-	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: mode, Format: tar.FormatUSTAR}); err != nil {
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: mode,
+		Format: tar.FormatUSTAR}); err != nil {
 		return "", err
 	}
 	sum := sha256.New()
@@ -163,7 +164,8 @@ func PlatformOf(path string) (string, error) {
 	}
 	if f, err := elf.Open(path); err == nil {
 		defer f.Close()
-		arch := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_RISCV: "riscv64", elf.EM_S390: "s390x"}[f.Machine]
+		arch := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_RISCV: "riscv64",
+			elf.EM_S390: "s390x"}[f.Machine]
 		if arch != "" {
 			return "linux/" + arch, nil
 		}

@@ -65,7 +65,8 @@ const mostListed = 100
 // compare explains what differs between the run and its repetition.
 func (r *Replay) compare(again *store.Record, is *result.Result, hutch string) (*Report, error) {
 	was := r.was
-	c := &comparison{report: &Report{Schema: Schema, Run: was.ID, Replay: is.ID, Name: was.Name, Differences: []Difference{}, Workspace: r.place}}
+	c := &comparison{report: &Report{Schema: Schema, Run: was.ID, Replay: is.ID, Name: was.Name,
+		Differences: []Difference{}, Workspace: r.place}}
 	c.text("cause", string(was.Cause), string(is.Cause))
 	c.text("exit_code", code(was.ExitCode), code(is.ExitCode))
 	c.text("signal", was.Signal, is.Signal)
@@ -138,7 +139,8 @@ func (c *comparison) text(what, was, is string) {
 }
 
 // byPath compares two lists of what has a path. said is how one is shown; differ says how two differ, if they do.
-func byPath[T any](c *comparison, what string, was, is []T, path, said func(T) string, differ func(was, is T) Difference) {
+func byPath[T any](c *comparison, what string, was, is []T, path, said func(T) string,
+	differ func(was, is T) Difference) {
 	now := map[string]T{}
 	for _, x := range is {
 		now[path(x)] = x
@@ -230,7 +232,8 @@ func (c *comparison) changes(was, is *result.Result) {
 			return d
 		})
 	if was.ChangesMore != is.ChangesMore {
-		c.differ(Difference{What: "change", Was: fmt.Sprintf("and %d more", was.ChangesMore), Is: fmt.Sprintf("and %d more", is.ChangesMore)})
+		c.differ(Difference{What: "change", Was: fmt.Sprintf("and %d more", was.ChangesMore),
+			Is: fmt.Sprintf("and %d more", is.ChangesMore)})
 	}
 }
 
@@ -248,7 +251,8 @@ func (c *comparison) stream(s store.Stream, a, b *store.Record) error {
 	defer y.Close()
 	if x.dropped > 0 || y.dropped > 0 {
 		if x.total != y.total {
-			c.differ(Difference{What: string(s), Was: fmt.Sprintf("%d B, the first %d B of them not kept", x.total, x.dropped), Is: fmt.Sprintf("%d B, the first %d B of them not kept", y.total, y.dropped)})
+			c.differ(Difference{What: string(s), Was: fmt.Sprintf("%d B, the first %d B of them not kept", x.total, x.dropped),
+				Is: fmt.Sprintf("%d B, the first %d B of them not kept", y.total, y.dropped)})
 			return nil // the lines that were kept are not the same ones
 		}
 	}

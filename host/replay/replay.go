@@ -87,7 +87,8 @@ func Prepare(ctx context.Context, s *store.Store, id string, o Options) (*Replay
 	}
 	for name, value := range o.Env {
 		if !d.SetEnv(name, value) {
-			return nil, r.refuse("leave it out: the record has what is needed of the environment", "%s is given, and the record does not lack it", name)
+			return nil, r.refuse("leave it out: the record has what is needed of the environment",
+				"%s is given, and the record does not lack it", name)
 		}
 	}
 	if err := r.complete(d, o); err != nil {
@@ -121,7 +122,8 @@ func (r *Replay) check(ctx context.Context) error {
 	case rec.State == store.StateDamaged:
 		return r.refuse("hutch audit verify "+rec.ID+" says more", "its record cannot be read: %s", rec.Damage)
 	case rec.Kind != store.KindRun:
-		return r.refuse("hutch show "+rec.ID+" --tree names its runs, which can", "it is a %s, in which a model answers as it likes", rec.Kind)
+		return r.refuse("hutch show "+rec.ID+" --tree names its runs, which can",
+			"it is a %s, in which a model answers as it likes", rec.Kind)
 	case rec.State == store.StateRunning:
 		return r.refuse("", "it is still running")
 	case rec.State != store.StateFinished:
@@ -203,7 +205,10 @@ func (r *Replay) recorded() (runfile.Recorded, error) {
 func (r *Replay) complete(d *runfile.Recalled, o Options) error {
 	other := o.Backend != "" && o.Backend != r.was.Backend.Name
 	if other { // what the first one was given does not matter
-		d.Missing = slices.DeleteFunc(d.Missing, func(m runfile.Missing) bool { return strings.HasPrefix(m.Path, "backend ") })
+		d.Missing = slices.DeleteFunc(d.Missing, func(m runfile.Missing) bool {
+			return strings.HasPrefix(m.Path,
+				"backend ")
+		})
 	}
 	var why error
 	if len(d.Missing) > 0 || other {
@@ -245,7 +250,8 @@ func (r *Replay) complete(d *runfile.Recalled, o Options) error {
 		if fix != "" {
 			fix += "; "
 		}
-		fix += "a variable of the environment can be given with -e " + env + "=VALUE, or -e " + env + " to pass it on from here"
+		fix += "a variable of the environment can be given with -e " + env + "=VALUE, or -e " + env +
+			" to pass it on from here"
 	}
 	reason := "the record lacks " + strings.Join(names, ", ") + ", which was sensitive and is not stored"
 	if why != nil {
@@ -331,7 +337,8 @@ var errEnough = errors.New("enough")
 func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options) error {
 	for _, m := range d.Mounts {
 		if m.Mode == runfile.MountWritable && !o.Shared {
-			return r.refuse("--shared allows it", "its mount %s is writable: what the run writes would land in %s at once", m.Target, m.Source)
+			return r.refuse("--shared allows it", "its mount %s is writable: what the run writes would land in %s at once",
+				m.Target, m.Source)
 		}
 	}
 	w := d.Workspace
@@ -341,10 +348,12 @@ func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options
 	}
 	r.place = Workspace{Source: w.Source, Mode: w.Mode, Untouched: true}
 	if st, err := os.Stat(w.Source); err != nil || !st.IsDir() {
-		return r.refuse("put it back, or run the run file again with hutch run", "its workspace %s is not there any more", w.Source)
+		return r.refuse("put it back, or run the run file again with hutch run", "its workspace %s is not there any more",
+			w.Source)
 	}
 	if w.Mode == string(sdk.WorkspaceShared) && !o.Shared {
-		return r.refuse("--shared allows it", "its workspace %s is shared: what the run writes would land in that directory at once", w.Source)
+		return r.refuse("--shared allows it",
+			"its workspace %s is shared: what the run writes would land in that directory at once", w.Source)
 	}
 	looked := 0
 	err := filepath.WalkDir(w.Source, func(path string, d fs.DirEntry, err error) error {
@@ -414,7 +423,8 @@ func (r *Report) WriteText(w io.Writer, s Style) error {
 			}
 			continue
 		}
-		fmt.Fprintf(&b, "    %s\n    %s\n", s.paint(termsafe.Red, "- "+orNone(esc(d.Was))), s.paint(termsafe.Green, "+ "+orNone(esc(d.Is))))
+		fmt.Fprintf(&b, "    %s\n    %s\n", s.paint(termsafe.Red, "- "+orNone(esc(d.Was))),
+			s.paint(termsafe.Green, "+ "+orNone(esc(d.Is))))
 	}
 	b.WriteString("under\n")
 	b.WriteString("  workspace: " + r.Workspace.text() + "\n")
@@ -475,5 +485,6 @@ func (w Workspace) text() string {
 	if w.Count == 1 {
 		what = "1 path was"
 	}
-	return fmt.Sprintf("%s, in which %s touched since the run began%s: %s%s", esc(w.Source), what, partly, strings.Join(names, ", "), more)
+	return fmt.Sprintf("%s, in which %s touched since the run began%s: %s%s", esc(w.Source), what, partly,
+		strings.Join(names, ", "), more)
 }

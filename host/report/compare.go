@@ -97,8 +97,12 @@ func Sides(names [2]string, a, b []*result.Result) []Comparison {
 // Among compares results whatever their names are. There are at least two, and as many names.
 func Among(names []string, rs []*result.Result) Comparison {
 	c := compare(rs)
-	if slices.ContainsFunc(rs, func(r *result.Result) bool { return r.Workspace.Path != rs[0].Workspace.Path }) { // every sandbox has its own on a backend that does not have /workspace
-		c.Differences = slices.DeleteFunc(c.Differences, func(d Difference) bool { return d.Field == "workdir" || d.Field == "workspace.path" })
+	// every sandbox has its own on a backend that does not have /workspace
+	if slices.ContainsFunc(rs, func(r *result.Result) bool { return r.Workspace.Path != rs[0].Workspace.Path }) {
+		c.Differences = slices.DeleteFunc(c.Differences, func(d Difference) bool {
+			return d.Field == "workdir" ||
+				d.Field == "workspace.path"
+		})
 		c.Same = len(c.Differences) == 0
 	}
 	c.name(names, rs...)
@@ -236,13 +240,15 @@ func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 	for _, c := range cs {
 		on := termsafe.Line("on " + strings.Join(c.Backends, ", "))
 		if len(c.Sides) == 2 {
-			on = termsafe.Line(fmt.Sprintf("in %s (%s) and %s (%s)", c.Sides[0], cmp.Or(c.Took[0], absent), c.Sides[1], cmp.Or(c.Took[1], absent)))
+			on = termsafe.Line(fmt.Sprintf("in %s (%s) and %s (%s)", c.Sides[0], cmp.Or(c.Took[0], absent), c.Sides[1],
+				cmp.Or(c.Took[1], absent)))
 		}
 		if c.Same {
 			p.printf("%s: %s %s\n", p.paint(termsafe.Bold, termsafe.Line(c.Run)), p.paint(termsafe.Green, "the same"), on)
 			continue
 		}
-		p.printf("%s: %s %s\n", p.paint(termsafe.Bold, termsafe.Line(c.Run)), p.paint(termsafe.Red, plural(len(c.Differences), "difference")), on)
+		p.printf("%s: %s %s\n", p.paint(termsafe.Bold, termsafe.Line(c.Run)),
+			p.paint(termsafe.Red, plural(len(c.Differences), "difference")), on)
 		for _, d := range c.Differences {
 			for i, v := range d.Values {
 				name := ""
@@ -257,7 +263,8 @@ func Comparisons(w io.Writer, cs []Comparison, s Style) error {
 				if v.Value != d.Values[0].Value {
 					mark = p.paint(termsafe.Red, "≠")
 				}
-				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(cmp.Or(v.Side, v.Backend)), termsafe.Line(value))
+				p.printf("  %-24s %s %s: %s\n", termsafe.Line(name), mark, termsafe.Line(cmp.Or(v.Side, v.Backend)),
+					termsafe.Line(value))
 			}
 		}
 	}

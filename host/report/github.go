@@ -15,8 +15,8 @@ var (
 )
 
 // Annotations writes a GitHub workflow command for every run that is not ok, at the line of the expectation that does
-// not hold or of the run block, and a warning for one that is ok and is flaky or was denied something of the network. Nothing that a program wrote can
-// end a command or begin another one.
+// not hold or of the run block, and a warning for one that is ok and is flaky or was denied something of the network.
+// Nothing that a program wrote can end a command or begin another one.
 func Annotations(w io.Writer, rs []*result.Result) error {
 	var b strings.Builder
 	for _, r := range rs {
@@ -50,7 +50,8 @@ func Annotations(w io.Writer, rs []*result.Result) error {
 		}
 		b.WriteString("::" + level + " title=" + githubProperty.Replace(termsafe.Line("hutch: "+r.Name)))
 		if at != nil {
-			fmt.Fprintf(&b, ",file=%s,line=%d,col=%d", githubProperty.Replace(termsafe.Line(at.File)), at.Start.Line, at.Start.Column)
+			fmt.Fprintf(&b, ",file=%s,line=%d,col=%d", githubProperty.Replace(termsafe.Line(at.File)), at.Start.Line,
+				at.Start.Column)
 			if at.End.Line >= at.Start.Line {
 				fmt.Fprintf(&b, ",endLine=%d", at.End.Line)
 			}

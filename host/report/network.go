@@ -112,7 +112,8 @@ func Used(u sdk.Used) string {
 		if t.Estimated {
 			about = "about "
 		}
-		s += fmt.Sprintf(", %s%d tokens (%d input, %d output, %d from and %d to a cache)", about, t.Total(), t.Input, t.Output, t.CacheRead, t.CacheWrite)
+		s += fmt.Sprintf(", %s%d tokens (%d input, %d output, %d from and %d to a cache)", about, t.Total(), t.Input,
+			t.Output, t.CacheRead, t.CacheWrite)
 	}
 	if u.Cost > 0 {
 		s += fmt.Sprintf(", cost %.4g", u.Cost)

@@ -18,7 +18,8 @@ import (
 func Summary(w io.Writer, r *result.Result, s Style) error {
 	p := printer{style: s}
 	mark, colour := verdict(r)
-	p.printf("%s %s: %s, took %s", p.paint(termsafe.Bold, name(r)), p.paint(colour, mark), termsafe.Line(Headline(r)), took(r))
+	p.printf("%s %s: %s, took %s", p.paint(termsafe.Bold, name(r)), p.paint(colour, mark), termsafe.Line(Headline(r)),
+		took(r))
 	if r.Backend.Name != "" {
 		p.printf(" on %s", termsafe.Line(r.Backend.Name))
 	}
@@ -175,7 +176,8 @@ func (p *printer) files(r *result.Result) {
 		p.line("not collected", "%s, first %s: %s", plural(n, "file"), first.Path, first.Detail)
 	}
 	for _, repo := range r.NewRepositories {
-		p.line("git", "%s is new, and git may run what it names: look at its files or delete it before you use git there", repo)
+		p.line("git", "%s is new, and git may run what it names: look at its files or delete it before you use git there",
+			repo)
 	}
 	if len(r.Changes) > 0 && (p.style.Verbose || r.Workspace.Mode != "readonly") {
 		dropped := ""
@@ -212,7 +214,8 @@ func (p *printer) streams(r *result.Result) {
 func Line(w io.Writer, r *result.Result, width int, s Style) error {
 	p := printer{style: s}
 	mark, colour := verdict(r)
-	p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, fmt.Sprintf("%-6s", mark)), took(r), termsafe.Line(r.Backend.Name), termsafe.Line(Headline(r)))
+	p.printf("%-*s  %s  %8s  %-8s  %s\n", width, name(r), p.paint(colour, fmt.Sprintf("%-6s", mark)), took(r),
+		termsafe.Line(r.Backend.Name), termsafe.Line(Headline(r)))
 	_, err := w.Write(p.buf.Bytes())
 	return err
 }

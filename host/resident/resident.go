@@ -1,18 +1,18 @@
 // Package resident has commands executed by processes that are up already.
 //
 // A resident ([Serve], the command `hutch serve`) listens on a socket in a private directory of the user. It starts
-// workers ([Worker]), which are processes of the same program. A client (package handover) sends its arguments, directory,
-// environment, umask and standard streams; a worker takes them over as its own, executes the command with the code that
-// the client would have used, and sends the exit code. A worker executes one command at a time, and the next one only
-// when the last one ended well: what it keeps is a started program and running backends. Clients do not wait for each
-// other: a worker is started where none is idle.
+// workers ([Worker]), which are processes of the same program. A client (package handover) sends its arguments,
+// directory, environment, umask and standard streams; a worker takes them over as its own, executes the command with
+// the code that the client would have used, and sends the exit code. A worker executes one command at a time, and the
+// next one only when the last one ended well: what it keeps is a started program and running backends. Clients do not
+// wait for each other: a worker is started where none is idle.
 //
 // # What must be the same
 //
 // A client is refused, and executes the command itself, when its program is another one than the resident's, or when it
-// differs from the resident in something that a process inherits and that is not sent: namespaces, limits, capabilities,
-// cgroups with limits, see [surroundings]. The resident reads this from /proc, so a process in a sandbox, whose
-// namespaces are others, is refused also where it reaches the socket.
+// differs from the resident in something that a process inherits and that is not sent: namespaces, limits,
+// capabilities, cgroups with limits, see [surroundings]. The resident reads this from /proc, so a process in a sandbox,
+// whose namespaces are others, is refused also where it reaches the socket.
 //
 // # Ends
 //

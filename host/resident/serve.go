@@ -58,14 +58,15 @@ type worker struct {
 	link *net.UnixConn // it gets connections of clients here and sends a byte after each command
 }
 
-// Serve serves the user's clients until ctx ends, Stop is called, nobody came for Options.Idle, or the program at the path
-// of this one is another one. It returns when all commands have ended.
+// Serve serves the user's clients until ctx ends, Stop is called, nobody came for Options.Idle, or the program at the
+// path of this one is another one. It returns when all commands have ended.
 func Serve(ctx context.Context, o Options) error {
 	// What the shell that started it has open must not reach commands.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return os.NewSyscallError("close_range", err)
 	}
-	s := &server{opt: o, began: time.Now(), used: time.Now(), most: 2 * runtime.GOMAXPROCS(0), refused: map[string]int{}, drained: make(chan struct{})}
+	s := &server{opt: o, began: time.Now(), used: time.Now(), most: 2 * runtime.GOMAXPROCS(0), refused: map[string]int{},
+		drained: make(chan struct{})}
 	var err error
 	if s.mine, err = surroundings(os.Getpid()); err != nil {
 		return err
@@ -248,8 +249,8 @@ func (s *server) execute(conn *net.UnixConn) {
 	s.give(w, err == nil)
 }
 
-// wake continues a stopped worker whose client is gone, so that it sees that and ends, or has sent what the worker does not
-// read: the signal to continue may have come before the worker stopped.
+// wake continues a stopped worker whose client is gone, so that it sees that and ends, or has sent what the worker does
+// not read: the signal to continue may have come before the worker stopped.
 func (w *worker) wake(client int, ended <-chan struct{}, gone chan<- struct{}) {
 	defer close(gone)
 	for {

@@ -13,11 +13,13 @@ import (
 var namespaces = []string{"cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"}
 
 // inherited are the lines of /proc/PID/status about what a process inherits.
-var inherited = []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters", "Cpus_allowed", "Mems_allowed"}
+var inherited = []string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs",
+	"Seccomp", "Seccomp_filters", "Cpus_allowed", "Mems_allowed"}
 
 // fixed reports whether Go reads a variable of the environment once, so that a running process keeps what it had.
 func fixed(name string) bool {
-	return name == "TZ" || name == "ZONEINFO" || strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "SSL_CERT_") || strings.HasSuffix(strings.ToLower(name), "_proxy")
+	return name == "TZ" || name == "ZONEINFO" || strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "SSL_CERT_") ||
+		strings.HasSuffix(strings.ToLower(name), "_proxy")
 }
 
 func fixedEnv(env []string) (out []string) {
@@ -86,8 +88,8 @@ func differs(mine, theirs map[string]string, control bool, cgroups string) strin
 // limitFiles are the files of a cgroup, version 2, that hold its processes to less than those outside of it.
 var limitFiles = []string{"cpu.max", "memory.high", "memory.max", "memory.swap.max", "pids.max", "io.max"}
 
-// sameLimits reports whether two processes are held to the same by their cgroups, given as /proc/PID/cgroup has them: on
-// version 2, when no cgroup that has only one of them has a limit. root is where version 2 is mounted.
+// sameLimits reports whether two processes are held to the same by their cgroups, given as /proc/PID/cgroup has them:
+// on version 2, when no cgroup that has only one of them has a limit. root is where version 2 is mounted.
 func sameLimits(a, b, root string) bool {
 	pathA, okA := strings.CutPrefix(strings.TrimSuffix(a, "\n"), "0::")
 	pathB, okB := strings.CutPrefix(strings.TrimSuffix(b, "\n"), "0::")

@@ -31,8 +31,8 @@ type Command struct {
 type Worker struct {
 	// Run executes a command and returns its exit code, and whether this process may execute another one.
 	Run func(c *Command) (code int, again bool)
-	// After is called when nothing of the client is left in this process, whose streams are closed then, and before the next
-	// command; it reports whether there may be one.
+	// After is called when nothing of the client is left in this process, whose streams are closed then, and before the
+	// next command; it reports whether there may be one.
 	After func() (again bool)
 	// Signals gets the signals of the client from when it hands over until the command has ended. What an earlier command
 	// left in it is dropped.
@@ -180,8 +180,8 @@ func (w *Worker) execute(client *net.UnixConn, r *request) (again bool) {
 	return again
 }
 
-// listen passes on the client's signals. When it is gone, this process ends: as when a hutch is killed that executes its
-// command itself, backends see that and clean up, and what was recorded stays.
+// listen passes on the client's signals. When it is gone, this process ends: as when a hutch is killed that executes
+// its command itself, backends see that and clean up, and what was recorded stays.
 func (w *Worker) listen(c *Command) {
 	b := make([]byte, 1)
 	for {

@@ -18,8 +18,8 @@ import (
 
 // Ahead makes sandboxes before they are asked for, in a process that executes one call after another: on backends with
 // [sdk.CapAhead], like those that the last call used. Each is for one run. A sandbox that was used is destroyed by Work
-// as well, when its run has ended: of what ran in it nothing is left by then. A nil Ahead makes none. Its methods may be
-// called concurrently.
+// as well, when its run has ended: of what ran in it nothing is left by then. A nil Ahead makes none. Its methods may
+// be called concurrently.
 type Ahead struct {
 	most int
 
@@ -46,11 +46,12 @@ const aheadTime = time.Minute
 // NewAhead returns an Ahead that keeps at most so many sandboxes.
 func NewAhead(most int) *Ahead { return &Ahead{most: most} }
 
-// aheadFor says what a sandbox for spec has to fit, nil when none is made ahead: one with input or dependencies is of one
-// run alone.
+// aheadFor says what a sandbox for spec has to fit, nil when none is made ahead: one with input or dependencies is of
+// one run alone.
 func aheadFor(b *backend.Backend, st *store.Store, spec *sdk.Spec) *aheadOf {
 	ws := &spec.Workspace
-	if !b.Facts.Has(sdk.CapAhead) || spec.Input != "" || len(spec.Mounts) > 0 || spec.Network != sdk.NetworkNone && spec.Network != "" ||
+	if !b.Facts.Has(sdk.CapAhead) || spec.Input != "" || len(spec.Mounts) > 0 ||
+		spec.Network != sdk.NetworkNone && spec.Network != "" ||
 		ws.Source != "" && ws.Mode != sdk.WorkspacePrivate {
 		return nil
 	}

@@ -57,7 +57,8 @@ func (l *backendLog) line(line backend.Line) {
 	if l.err != nil {
 		return
 	}
-	text := time.Now().UTC().Format(time.RFC3339Nano) + " " + line.Level.String() + " " + l.j.secrets.Text(line.String()) + "\n"
+	text := time.Now().UTC().Format(time.RFC3339Nano) + " " + line.Level.String() + " " +
+		l.j.secrets.Text(line.String()) + "\n"
 	_, l.err = l.w.Write([]byte(text))
 }
 

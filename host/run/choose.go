@@ -68,7 +68,8 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 		c.diags = append(c.diags, checkStore(d, r.opt.Store.Paths(), handover.Dir())...)
 	}
 	if len(d.Backends) == 0 {
-		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "", `add a block such as backend "bwrap" {}, or say --backend`))
+		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "",
+			`add a block such as backend "bwrap" {}, or say --backend`))
 		return c, nil
 	}
 	return c, r.goOn(ctx, d, c, tty, all)
@@ -150,7 +151,8 @@ func (l *looked) warn(ds diag.Diagnostics) {
 }
 
 // look examines one backend. The error is the end of ctx; what is wrong with the backend is in the candidate.
-func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *runfile.Backend, tty bool) (*looked, *backend.Backend, *runfile.BackendConfig, error) {
+func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *runfile.Backend, tty bool) (*looked,
+	*backend.Backend, *runfile.BackendConfig, error) {
 	l := &looked{Candidate: Candidate{Name: block.Name}, d: d}
 	at := fmt.Sprintf("backend[%d]", i)
 	b, err := r.opt.Backends.Get(ctx, block.Name)
@@ -179,7 +181,8 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 		l.cannot("min_isolation", "name a backend that isolates more, or ask for less with min_isolation",
 			"it has isolation %s, at least %s is wanted", f.Isolation, files)
 	case f.Isolation.Rank() < yours.Rank():
-		l.cannot(at, "name a backend that isolates more, or ask for less with --min-isolation, or min_isolation in your configuration",
+		l.cannot(at,
+			"name a backend that isolates more, or ask for less with --min-isolation, or min_isolation in your configuration",
 			"it has isolation %s, and you want at least %s", f.Isolation, yours)
 	}
 	cfg, diags := block.Decode(&f.Schema)
@@ -193,21 +196,27 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	if mode := d.Network.OrNone().Mode; !slices.Contains(f.Networks, mode) {
 		switch {
 		case mode == sdk.NetworkFiltered:
-			l.cannot("network.allow", "use a backend that filters the network, such as bwrap or podman", "it cannot hold network.allow: it offers network %s", modes(f.Networks))
+			l.cannot("network.allow", "use a backend that filters the network, such as bwrap or podman",
+				"it cannot hold network.allow: it offers network %s", modes(f.Networks))
 		case mode == sdk.NetworkNone && slices.Contains(f.Networks, sdk.NetworkFull):
-			l.cannot("network.mode", `use another backend, or let the run have the network: mode = "full" in its network block, or --network full`, "it has no network mode %q", mode)
+			l.cannot("network.mode",
+				`use another backend, or let the run have the network: mode = "full" in its network block, or --network full`,
+				"it has no network mode %q", mode)
 		default:
 			l.cannot("network.mode", "", "it has no network mode %q", mode)
 		}
 	}
 	if s := d.Network.Secrets; len(s) > 0 && !f.Has(sdk.CapSecrets) {
-		l.cannot(fmt.Sprintf("network.secret[%q]", s[0].Name), "use a backend that can, such as bwrap", "it cannot put in secrets")
+		l.cannot(fmt.Sprintf("network.secret[%q]", s[0].Name), "use a backend that can, such as bwrap",
+			"it cannot put in secrets")
 	}
 	if len(d.Network.Publish) > 0 && !f.Has(sdk.CapDial) {
 		l.cannot("network.publish", "use a backend that can, such as bwrap or podman", "it cannot publish ports")
 	}
-	if rules := d.Network.Rules(); d.Network.Mode == sdk.NetworkFull && len(rules.Allow)+len(rules.Deny) > 0 && !slices.Contains(f.Networks, sdk.NetworkFiltered) {
-		l.cannot("network.mode", "use a backend that filters the network, such as bwrap or podman", "it cannot hold the rules of network")
+	if rules := d.Network.Rules(); d.Network.Mode == sdk.NetworkFull && len(rules.Allow)+len(rules.Deny) > 0 &&
+		!slices.Contains(f.Networks, sdk.NetworkFiltered) {
+		l.cannot("network.mode", "use a backend that filters the network, such as bwrap or podman",
+			"it cannot hold the rules of network")
 	}
 	if d.Installs() && !slices.Contains(f.Networks, sdk.NetworkFull) {
 		l.cannot("dependencies", "", "its sandboxes have no network from which to install dependencies")
@@ -227,13 +236,15 @@ func (r *Runner) look(ctx context.Context, d *runfile.Definition, i int, block *
 	asked := askedLimits(d)
 	for _, a := range asked {
 		if !f.Holds(a.limit) {
-			l.cannot("limits."+string(a.limit), "remove the limit, or use a backend that can hold it", "it cannot hold %s = %s", a.limit, a.value)
+			l.cannot("limits."+string(a.limit), "remove the limit, or use a backend that can hold it", "it cannot hold %s = %s",
+				a.limit, a.value)
 		}
 	}
 	if len(l.Reasons) > 0 || !f.Has(sdk.CapPlan) {
 		for _, a := range asked {
 			if f.Holds(a.limit) {
-				l.Limits = append(l.Limits, PlannedLimit{Limit: result.Limit{Limit: a.limit, Asked: true, Value: a.value, HeldBy: "the backend"}})
+				l.Limits = append(l.Limits, PlannedLimit{Limit: result.Limit{Limit: a.limit, Asked: true, Value: a.value,
+					HeldBy: "the backend"}})
 			}
 		}
 		return l, b, cfg, nil
@@ -264,7 +275,8 @@ func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Back
 	l.warn(found)
 	// What is about a value is for the run file's author to mend. What is about none of them, such as a program or a key
 	// that is not here, is a matter of this machine, and another backend may be able.
-	l.fatal = slices.ContainsFunc(plan.Diagnostics, func(d sdk.Diagnostic) bool { return d.Severity != sdk.SeverityWarning && d.Path != "" })
+	l.fatal = slices.ContainsFunc(plan.Diagnostics,
+		func(d sdk.Diagnostic) bool { return d.Severity != sdk.SeverityWarning && d.Path != "" })
 	for _, dg := range found {
 		l.Problems = append(l.Problems, dg)
 		if dg.Severity == diag.Error {
@@ -275,7 +287,8 @@ func (r *Runner) applyPlan(l *looked, d *runfile.Definition, block *runfile.Back
 	for _, h := range plan.Holds {
 		held[h.Limit] = true
 		l.Limits = append(l.Limits, PlannedLimit{
-			Limit:  result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy, Visible: h.Visible},
+			Limit: result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy,
+				Visible: h.Visible},
 			Reason: h.Reason, Fix: h.Fix,
 		})
 		if h.HeldBy == "" && !h.Default && (isAsked(d, h.Limit) || h.Limit == sdk.LimitTimeout) {
@@ -319,10 +332,12 @@ func (l *looked) asRequired(at string, b *backend.Backend) bool {
 	switch from := b.Origin.From; {
 	case req.Source == "":
 	case from == backend.FromBundle:
-		l.cannot(at, "hutch init "+l.d.File, "the run file requires it from %s, and that is not locked; here is only the one that came with hutch", req.Source)
+		l.cannot(at, "hutch init "+l.d.File,
+			"the run file requires it from %s, and that is not locked; here is only the one that came with hutch", req.Source)
 		return false
 	case locked != nil && locked.Source != req.Source:
-		l.cannot(at, upgrade, "the run file requires it from %s, and %s has it from %s", req.Source, locked.Lock, locked.Source)
+		l.cannot(at, upgrade, "the run file requires it from %s, and %s has it from %s", req.Source, locked.Lock,
+			locked.Source)
 		return false
 	}
 	if len(req.Constraints) == 0 {

@@ -31,17 +31,18 @@ func (j *job) collect(ctx context.Context, p *place) {
 	defer sp.end()
 	var res *outputs.Result
 	telling := sdk.WithProgress(ctx, j.progress)
-	err := piped.Join(func(w io.Writer) error { return p.Get(telling, dir, sdk.FormatTar, w) }, func(r io.Reader) (err error) {
-		res, err = outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
-		if err != nil {
-			return err
-		}
-		// The end of the archive is not the end of the stream: whatever is after it is thrown away, within bounds.
-		if n, _ := io.Copy(io.Discard, io.LimitReader(r, 1<<20)); n == 1<<20 {
-			return errors.New("the backend sent more after the end of the archive")
-		}
-		return nil
-	})
+	err := piped.Join(func(w io.Writer) error { return p.Get(telling, dir, sdk.FormatTar, w) },
+		func(r io.Reader) (err error) {
+			res, err = outputs.Collect(ctx, r, j.rec.OutputDir(), j.d.Outputs, outputs.Caps{}, j.secrets.Text)
+			if err != nil {
+				return err
+			}
+			// The end of the archive is not the end of the stream: whatever is after it is thrown away, within bounds.
+			if n, _ := io.Copy(io.Discard, io.LimitReader(r, 1<<20)); n == 1<<20 {
+				return errors.New("the backend sent more after the end of the archive")
+			}
+			return nil
+		})
 	_ = os.Remove(j.rec.OutputDir()) // if there is nothing in it
 	j.res.Outputs, j.res.Skipped, j.res.SkippedMore = res.Outputs, res.Skipped, res.More
 	if err != nil && !errors.Is(err, &sdk.Error{Reason: sdk.ReasonNotFound}) {
@@ -57,7 +58,8 @@ func (j *job) collect(ctx context.Context, p *place) {
 		refs = append(refs, store.FileRef{Path: "output/" + o.Path, Size: o.Size, SHA256: o.SHA256, Mode: o.Mode})
 	}
 	for i := 0; i == 0 || i < len(refs); i += refsPerEvent {
-		j.event(store.EventOutputs, map[string]any{"files": len(refs), "skipped": len(res.Skipped) + res.More}, refs[i:min(i+refsPerEvent, len(refs))]...)
+		j.event(store.EventOutputs, map[string]any{"files": len(refs), "skipped": len(res.Skipped) + res.More},
+			refs[i:min(i+refsPerEvent, len(refs))]...)
 	}
 }
 

@@ -73,7 +73,8 @@ func CheckCommand(d *runfile.Definition) diag.Diagnostics {
 	if d.Entrypoint == "" || len(d.Interpreter) > 0 || languageOf(d) != nil || executable(d) {
 		return nil
 	}
-	return diag.Diagnostics{d.Diagnose("entrypoint", fmt.Sprintf("nothing is known to run %q with, and it is not executable", d.Entrypoint),
+	return diag.Diagnostics{d.Diagnose("entrypoint",
+		fmt.Sprintf("nothing is known to run %q with, and it is not executable", d.Entrypoint),
 		"Without language and interpreter, the extension selects the language: "+strings.Join(language.Names(), ", ")+".",
 		"set language or interpreter, or make the file executable")}
 }
@@ -130,7 +131,8 @@ func invoke(d *runfile.Definition, id string, at places, deps bool) invocation {
 	if bin {
 		env["PATH"] = path.Join(lang.Deps.Target, lang.Deps.Bin) + ":" + env["PATH"]
 	}
-	for k, v := range map[string]string{"HUTCH_RUN_ID": id, "HUTCH_WORKSPACE": at.workspace, "HUTCH_INPUT": at.input, "HUTCH_OUTPUT": at.output} {
+	for k, v := range map[string]string{"HUTCH_RUN_ID": id, "HUTCH_WORKSPACE": at.workspace, "HUTCH_INPUT": at.input,
+		"HUTCH_OUTPUT": at.output} {
 		if v != "" {
 			env[k] = v
 		}

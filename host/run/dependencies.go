@@ -63,10 +63,12 @@ func (j *job) dependencies(ctx context.Context) error {
 	}
 	fetched, err := deps.Fetched(id.Language, e.Dir)
 	j.note(err, "dependencies")
-	dep := result.Dependencies{Fetched: fetched, Language: id.Language, Installer: said, Packages: id.Packages, Locked: id.Lock != nil, Cached: !e.Built, Key: id.Key()}
+	dep := result.Dependencies{Fetched: fetched, Language: id.Language, Installer: said, Packages: id.Packages,
+		Locked: id.Lock != nil, Cached: !e.Built, Key: id.Key()}
 	j.res.Dependencies = append(j.res.Dependencies, dep)
 	j.event(store.EventDependencies, dep)
-	j.mounts = append(j.mounts, sdk.Mount{Source: filepath.Join(e.Dir, lang.Deps.Sub), Target: lang.Deps.Target, ReadOnly: true})
+	j.mounts = append(j.mounts, sdk.Mount{Source: filepath.Join(e.Dir, lang.Deps.Sub), Target: lang.Deps.Target,
+		ReadOnly: true})
 	return nil
 }
 
@@ -81,7 +83,8 @@ func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps
 	}
 	in := deps.For(lang.Name)
 	if len(in) == 0 || lang.Deps == nil {
-		return fail(fmt.Sprintf("hutch installs no dependencies for %s", lang.Name), "it does for "+strings.Join(deps.Languages(), " and "))
+		return fail(fmt.Sprintf("hutch installs no dependencies for %s", lang.Name),
+			"it does for "+strings.Join(deps.Languages(), " and "))
 	}
 	if err := deps.Check(d.Dependencies); err != nil {
 		return fail(err.Error(), "list names of packages, with versions")
@@ -92,10 +95,12 @@ func (r *Runner) identify(d *runfile.Definition, c *choice) (deps.Identity, deps
 	if d.LockFile != "" {
 		var err error
 		if lock, err = deps.ParseLock(lang.Name, d.LockFile); err != nil {
-			return deps.Identity{}, settings, diags(d.Diagnose("lock_file", "the lock file of the dependencies: "+err.Error(), "", ""))
+			return deps.Identity{}, settings, diags(d.Diagnose("lock_file", "the lock file of the dependencies: "+err.Error(),
+				"", ""))
 		}
 		if packages = lock.Packages; len(d.Dependencies) > 0 {
-			return deps.Identity{}, settings, diags(d.Diagnose("lock_file", "the lock file does not have "+strings.Join(d.Dependencies, " "), "",
+			return deps.Identity{}, settings, diags(d.Diagnose("lock_file",
+				"the lock file does not have "+strings.Join(d.Dependencies, " "), "",
 				"add it to the lock file"))
 		}
 		if d.MinAge > 0 {
@@ -247,7 +252,8 @@ func (j *job) install(ctx context.Context, id deps.Identity, settings deps.Setti
 }
 
 // installer runs one command of an installer and returns the end of what it said.
-func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.Installer, env map[string]string) (string, *sdk.Exit, error) {
+func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.Installer,
+	env map[string]string) (string, *sdk.Exit, error) {
 	all := maps.Clone(env)
 	for k, v := range in.Env {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(env)), func(set string) bool { return strings.EqualFold(set, k) }) {
@@ -266,7 +272,8 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 	if x.Cause == sdk.CauseCancelled {
 		return "", nil, sdk.ErrCancelled
 	}
-	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code, "evidence": x.Evidence})
+	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code,
+		"evidence": x.Evidence})
 	end, dropped := said.Bytes()
 	return result.Text(end, dropped), x, nil
 }

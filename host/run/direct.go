@@ -36,8 +36,10 @@ type Direct struct {
 // flags are the flags of `hutch run` by the paths of the values that they give.
 var flags = func() map[string]string {
 	m := map[string]string{
-		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host", "network.publish": "--publish",
-		"workdir": "--workdir", "min_age": "--min-age", "workspace.source": "--workspace", "workspace.mode": "--workspace",
+		"backend[0]": "--backend", "network.mode": "--network", "network.allow": "--allow-host",
+		"network.publish": "--publish",
+		"workdir":         "--workdir", "min_age": "--min-age", "workspace.source": "--workspace",
+		"workspace.mode": "--workspace",
 	}
 	for _, l := range runfile.AllLimits {
 		m[l.Path()] = l.Flag
@@ -59,7 +61,8 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Mounts: slices.Clone(d.Mounts), Given: flags,
 	}
 	if d.Script != nil {
-		def.Entrypoint, def.EntrypointIn, def.Language, def.Args = d.Script.Path, runfile.InInput, d.Language, slices.Clone(d.Args)
+		def.Entrypoint, def.EntrypointIn, def.Language, def.Args = d.Script.Path, runfile.InInput, d.Language,
+			slices.Clone(d.Args)
 		def.Files = []runfile.File{*d.Script}
 	}
 	if def.Name == "" && d.Script != nil {

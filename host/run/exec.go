@@ -47,7 +47,8 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	if j.d.Stdin != nil {
 		cmd.Stdin = strings.NewReader(*j.d.Stdin)
 	}
-	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.Argv(inv.argv), "dir": inv.dir, "env": envNames(inv.env), "tty": j.s.TTY != nil})
+	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.Argv(inv.argv), "dir": inv.dir,
+		"env": envNames(inv.env), "tty": j.s.TTY != nil})
 
 	j.progress("", 0, 0) // all that was shown was about what is over now
 	start := time.Now()
@@ -78,7 +79,8 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		}
 	}
 	data := map[string]any{
-		"cause": j.res.Cause, "evidence": j.res.Evidence, "exit_code": j.res.ExitCode, "signal": j.res.Signal, "usage": j.res.Usage,
+		"cause": j.res.Cause, "evidence": j.res.Evidence, "exit_code": j.res.ExitCode, "signal": j.res.Signal,
+		"usage":        j.res.Usage,
 		"stdout_bytes": j.res.Stdout.Bytes, "stderr_bytes": j.res.Stderr.Bytes,
 	}
 	if n := j.res.Network.TrafficMore; n > 0 {
@@ -120,7 +122,8 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 		r.Network.Traffic = append(r.Network.Traffic, bounded(t))
 		for i := range t.Requests {
 			q := &t.Requests[i]
-			q.Time, q.Method, q.Path, q.Model = clip(q.Time, maxRequestText), j.secrets.Text(clip(q.Method, maxRequestText)), j.secrets.Text(clip(q.Path, maxRequestText)), j.secrets.Text(clip(q.Model, maxRequestText))
+			q.Time, q.Method, q.Path, q.Model = clip(q.Time, maxRequestText), j.secrets.Text(clip(q.Method, maxRequestText)),
+				j.secrets.Text(clip(q.Path, maxRequestText)), j.secrets.Text(clip(q.Model, maxRequestText))
 		}
 		j.requests = append(j.requests, t.Requests)
 	}
@@ -146,7 +149,8 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 	switch r.Cause {
 	case sdk.CauseBackend, "":
 		r.Cause = sdk.CauseBackend
-		r.Error = &result.Failure{Phase: "exec", Summary: "the backend could not say how the command ended", Detail: x.Evidence, Reason: sdk.ReasonInternal}
+		r.Error = &result.Failure{Phase: "exec", Summary: "the backend could not say how the command ended",
+			Detail: x.Evidence, Reason: sdk.ReasonInternal}
 	case sdk.CauseSetupFailed:
 		if !x.NotStarted {
 			r.Error = &result.Failure{Phase: "exec", Summary: "the command was never started", Detail: x.Evidence}

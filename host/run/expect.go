@@ -40,7 +40,11 @@ func (j *job) expect() {
 	j.expectStream("stdout", e.Stdout, r.Stdout)
 	j.expectStream("stderr", e.Stderr, r.Stderr)
 	for i, pattern := range e.Outputs {
-		if !slices.ContainsFunc(r.Outputs, func(o outputs.Output) bool { ok, _ := doublestar.Match(pattern, o.From); return ok }) {
+		if !slices.ContainsFunc(r.Outputs, func(o outputs.Output) bool {
+			ok,
+				_ := doublestar.Match(pattern, o.From)
+			return ok
+		}) {
 			j.unexpected(fmt.Sprintf("outputs[%d]", i), "a file that matches "+quoted(pattern), noneOf(len(r.Outputs)))
 		}
 	}
@@ -133,8 +137,10 @@ func uncounted(r *result.Result, wanted []string) string {
 		return ""
 	}
 	for _, l := range r.Limits {
-		if slices.ContainsFunc(wanted, func(c string) bool { return limits[c] == l.Limit }) && strings.HasPrefix(l.HeldBy, "rlimit") {
-			return fmt.Sprintf(" (%s is held by an rlimit here, which counts nothing: hutch doctor says what is missing)", l.Limit)
+		if slices.ContainsFunc(wanted, func(c string) bool { return limits[c] == l.Limit }) &&
+			strings.HasPrefix(l.HeldBy, "rlimit") {
+			return fmt.Sprintf(" (%s is held by an rlimit here, which counts nothing: hutch doctor says what is missing)",
+				l.Limit)
 		}
 	}
 	return ""

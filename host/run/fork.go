@@ -22,7 +22,8 @@ import (
 // have the parent's surroundings, and copies of what lies in the parent's directories, so that they outlive it. They
 // are asleep or ready. Those that could be made are returned with an error, too; of the others nothing is left, or an
 // intent is that gc finishes.
-func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backend.Backend, want string, count int) (made []store.SandboxInfo, err error) {
+func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backend.Backend, want string,
+	count int) (made []store.SandboxInfo, err error) {
 	var own surroundings
 	if err := parent.ReadPrivate(&own); err != nil {
 		return nil, err
@@ -63,7 +64,8 @@ func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backe
 const forksAtOnce = 8
 
 // fork makes the sandbox that box is the record of.
-func (r *Runner) fork(ctx context.Context, own surroundings, parent store.SandboxInfo, box *store.SandboxRecord, b *backend.Backend) error {
+func (r *Runner) fork(ctx context.Context, own surroundings, parent store.SandboxInfo, box *store.SandboxRecord,
+	b *backend.Backend) error {
 	keep := *r
 	keep.opt.Keep = true
 	d := &runfile.Definition{Instance: parent.Name, Limits: own.Limits, Network: parent.Network}
@@ -123,7 +125,8 @@ func (j *job) fork(ctx context.Context, own surroundings) error {
 	own.Spec, own.State = &spec, paths.SandboxState(j.id)
 	err = j.box.WritePrivate(own)
 	if err == nil { // what the run file put into its home, which is put back when it wakes
-		err = ignore(overlay.Copy(ctx, filepath.Join(paths.SandboxState(j.from.ID), keptHome), filepath.Join(own.State, keptHome), overlay.CopyOptions{}), fs.ErrNotExist)
+		err = ignore(overlay.Copy(ctx, filepath.Join(paths.SandboxState(j.from.ID), keptHome),
+			filepath.Join(own.State, keptHome), overlay.CopyOptions{}), fs.ErrNotExist)
 	}
 	if err == nil {
 		err = j.box.Update(func(i *store.SandboxInfo) {

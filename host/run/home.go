@@ -26,13 +26,16 @@ func (j *job) furnish(ctx context.Context, p *place) error {
 		return nil
 	}
 	if !p.b.Facts.Has(sdk.CapPut) {
-		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q cannot put files into a home directory", p.b.Facts.Name), Fix: "take the home blocks away, or use another backend"}
+		return &sdk.Error{Reason: sdk.ReasonUnsupported,
+			Summary: fmt.Sprintf("backend %q cannot put files into a home directory", p.b.Facts.Name),
+			Fix:     "take the home blocks away, or use another backend"}
 	}
 	home, err := homeOf(ctx, p.Sandbox, j.d.Env["HOME"])
 	if err != nil {
 		return err
 	}
-	put, done := putter(func(at, _ string, pack func(io.Writer) error) error { return send(ctx, p.Sandbox, at, pack) }), func() error { return nil }
+	put, done := putter(func(at, _ string, pack func(io.Writer) error) error { return send(ctx, p.Sandbox, at, pack) }),
+		func() error { return nil }
 	if p.keep {
 		k, err := keepHome(j.r.opt.Store.Paths().SandboxState(p.ID()))
 		if err != nil {
@@ -55,12 +58,14 @@ func homeOf(ctx context.Context, sb *client.Sandbox, given string) (string, erro
 	home := given
 	if home == "" {
 		var out bytes.Buffer
-		exit, err := sb.Exec(ctx, &client.Command{Argv: []string{"sh", "-c", `printf %s "$HOME"`}, Dir: sb.Ready().Workspace, Stdout: &keep.Limit{W: &out, Max: 4096}, Timeout: time.Minute})
+		exit, err := sb.Exec(ctx, &client.Command{Argv: []string{"sh", "-c", `printf %s "$HOME"`}, Dir: sb.Ready().Workspace,
+			Stdout: &keep.Limit{W: &out, Max: 4096}, Timeout: time.Minute})
 		switch {
 		case err != nil:
 			return "", err
 		case exit.Cause != sdk.CauseExited || exit.Code != 0:
-			return "", fmt.Errorf("ask the sandbox for its home directory: the shell ended with %s, code %d", exit.Cause, exit.Code)
+			return "", fmt.Errorf("ask the sandbox for its home directory: the shell ended with %s, code %d", exit.Cause,
+				exit.Code)
 		}
 		home = out.String()
 	}
@@ -91,7 +96,10 @@ func putHome(ctx context.Context, put putter, home string, h runfile.HomeFile) e
 		return err
 	}
 	if !st.IsDir() {
-		return put(path.Dir(at), at, func(w io.Writer) error { return tarFile(w, path.Base(at), st.Size(), st.Mode().Perm(), f) })
+		return put(path.Dir(at), at, func(w io.Writer) error {
+			return tarFile(w, path.Base(at), st.Size(), st.Mode().Perm(),
+				f)
+		})
 	}
 	root, err := os.OpenRoot(h.Source)
 	if err != nil {

@@ -65,12 +65,14 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 		Parent: in.Parent,
 		Name:   path.Base(in.Argv[0]), Instance: cmp.Or(in.Name, path.Base(in.Argv[0])),
 		Backends: []*runfile.Backend{runfile.NewBackend(info.Backend)},
-		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits, Network: info.Network, Stdin: stdin,
+		Command:  slices.Clone(in.Argv), Env: merged(own.Env, in.Env), Workdir: own.Workdir, Limits: own.Limits,
+		Network: info.Network, Stdin: stdin,
 	}
 	if len(in.Publish) > 0 {
 		d.Given = map[string]string{"network.publish": flags["network.publish"]}
 	}
-	d.Network.Publish = slices.Concat(in.Publish, slices.DeleteFunc(slices.Clone(info.Network.Publish), func(p string) bool { return slices.Contains(in.Publish, p) }))
+	d.Network.Publish = slices.Concat(in.Publish, slices.DeleteFunc(slices.Clone(info.Network.Publish),
+		func(p string) bool { return slices.Contains(in.Publish, p) }))
 	d.HideEnv(append(slices.Collect(maps.Keys(in.Env)), own.Hidden...), in.Passed)
 	set(&d.Workdir, in.Workdir)
 	set(&d.Limits.Timeout, units.Duration(in.Timeout))
@@ -88,9 +90,11 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	j.wall = own.Wall
 	j.res.Sandbox = &result.Sandbox{ID: info.ID, Name: info.Name}
 	b := in.Backend
-	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
+	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation),
+		Path: b.Path, SHA256: b.SHA256}
 
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Parent: d.Parent, Sandbox: info.Name, Definition: j.secrets.Value(d)})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, Backend: info.Backend, Parent: d.Parent,
+		Sandbox: info.Name, Definition: j.secrets.Value(d)})
 	if err != nil {
 		j.fail("record", err)
 		j.seal()
@@ -119,7 +123,8 @@ func (j *job) inside(ctx context.Context, in Inside) {
 	ready.Holds = held(ready.Holds, in.Record.Info().Limits)
 	j.input = ready.Input
 	if j.s.TTY != nil && !in.Backend.Facts.Has(sdk.CapTTY) {
-		j.fail("plan", &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot give a command a terminal", Fix: "leave out -t"})
+		j.fail("plan", &sdk.Error{Reason: sdk.ReasonUnsupported,
+			Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot give a command a terminal", Fix: "leave out -t"})
 		return
 	}
 	if j.budget = in.Budget; j.budget != nil {
@@ -139,12 +144,14 @@ func (j *job) inside(ctx context.Context, in Inside) {
 	defer j.unpublish()
 	argv := slices.Clone(in.Argv)
 	j.secrets.Strings(argv)
-	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env), "tty": j.s.TTY != nil}), "write the sandbox's event")
+	j.note(in.Record.Event(store.EventExecStart, map[string]any{"run": j.id, "argv": argv, "env": envNames(in.Env),
+		"tty": j.s.TTY != nil}), "write the sandbox's event")
 	j.exec(ctx, &place{Sandbox: in.Sandbox, b: in.Backend})
 	if j.res.Cause == sdk.CauseBackend {
 		j.note(j.endCommand(ctx, in), "end the command that its backend left")
 	}
-	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause, "exit_code": j.res.ExitCode}), "write the sandbox's event")
+	j.note(in.Record.Event(store.EventExecEnd, map[string]any{"run": j.id, "cause": j.res.Cause,
+		"exit_code": j.res.ExitCode}), "write the sandbox's event")
 	j.res.ChangesKnown = false
 }
 
@@ -152,9 +159,11 @@ func (j *job) inside(ctx context.Context, in Inside) {
 func checkBudget(in Inside) error {
 	switch {
 	case len(in.Record.Info().Network.Secrets) == 0:
-		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "a budget counts requests to the hosts of secrets, and the sandbox has none"}
+		return &sdk.Error{Reason: sdk.ReasonConfig,
+			Summary: "a budget counts requests to the hosts of secrets, and the sandbox has none"}
 	case !in.Backend.Facts.Has(sdk.CapBudget):
-		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name + "\" cannot hold a budget", Fix: "use a backend that can, such as bwrap"}
+		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name +
+			"\" cannot hold a budget", Fix: "use a backend that can, such as bwrap"}
 	}
 	return nil
 }
@@ -178,7 +187,8 @@ func held(now []sdk.Hold, made json.RawMessage) []sdk.Hold {
 		return now
 	}
 	for _, l := range limits {
-		if l.Limit == runfile.LimitOutput || l.Limit == runfile.LimitOutputTotal || slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
+		if l.Limit == runfile.LimitOutput || l.Limit == runfile.LimitOutputTotal ||
+			slices.ContainsFunc(now, func(h sdk.Hold) bool { return h.Limit == l.Limit }) {
 			continue
 		}
 		now = append(now, sdk.Hold{Limit: l.Limit, Value: l.Value, Default: !l.Asked, HeldBy: l.HeldBy, Visible: l.Visible})

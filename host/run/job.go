@@ -20,7 +20,8 @@ import (
 // patience is how long is waited for each step of what has to be done after a command ended: collecting with listing
 // changes, and destroying.
 type patience struct {
-	step     time.Duration // whatever happens; 0 means a minute more than the backend has for one call, of which collecting takes many
+	// whatever happens; 0 means a minute more than the backend has for one call, of which collecting takes many
+	step     time.Duration
 	finished time.Duration // once the caller has given up: a user who interrupts hutch wants to be gone
 }
 
@@ -90,7 +91,8 @@ func (r *Runner) run(ctx context.Context, d *runfile.Definition, s Streams, leav
 		found <- chosen{c, err}
 	}()
 	sp := j.span.child("record")
-	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Parent: d.Parent, Definition: d})
+	rec, err := r.opt.Store.CreateRun(store.NewRun{ID: j.id, Name: d.Instance, File: d.File, Parent: d.Parent,
+		Definition: d})
 	sp.end()
 	f := <-found
 	defer func() { j.dropAhead(f.c) }()
@@ -152,7 +154,8 @@ func (j *job) fallBack(ctx context.Context) bool {
 	j.unmade, j.runtime, j.input, j.mounts, j.trust, j.wall = nil, nil, "", nil, nil, nil
 	j.res.Error, j.res.Cause, j.res.Notes, j.res.Dependencies, j.res.Backend = nil, "", nil, nil, result.Backend{}
 	if c.backend != nil {
-		j.res.Notes = []string{fmt.Sprintf("backend %q could not make the sandbox, so it ran on %q: %s", failed, c.backend.Facts.Name, oneLine(why))}
+		j.res.Notes = []string{fmt.Sprintf("backend %q could not make the sandbox, so it ran on %q: %s", failed,
+			c.backend.Facts.Name, oneLine(why))}
 	}
 	return true
 }
@@ -160,7 +163,8 @@ func (j *job) fallBack(ctx context.Context) bool {
 // attempt does what follows the choice of a backend.
 func (j *job) attempt(ctx context.Context, c *choice) {
 	b := c.backend
-	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation), Path: b.Path, SHA256: b.SHA256}
+	j.res.Backend = result.Backend{Name: b.Facts.Name, Version: b.Facts.Version, Isolation: string(b.Facts.Isolation),
+		Path: b.Path, SHA256: b.SHA256}
 	j.res.Notes = append(j.res.Notes, c.notes...)
 	for _, w := range c.warnings {
 		j.res.Notes = append(j.res.Notes, noteOf(w))
@@ -251,7 +255,8 @@ func (j *job) afterwards(ctx context.Context) (context.Context, context.CancelFu
 	after, give := context.WithCancelCause(after)
 	stop := context.AfterFunc(ctx, func() {
 		t := time.AfterFunc(p.finished, func() {
-			give(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s after it was cancelled", p.finished), Err: context.DeadlineExceeded})
+			give(&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s after it was cancelled",
+				p.finished), Err: context.DeadlineExceeded})
 		})
 		context.AfterFunc(after, func() { t.Stop() })
 	})

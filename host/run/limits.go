@@ -28,23 +28,28 @@ func limitsOf(d *runfile.Definition, holds []sdk.Hold, tty bool) []result.Limit 
 		HeldBy: "hutch: of each stream the log keeps the end, the rest is counted and dropped",
 	}}
 	if n := d.Limits.OutputTotal; n > 0 {
-		l = append(l, result.Limit{Limit: runfile.LimitOutputTotal, Asked: true, Value: n.String(), HeldBy: "hutch: counts both streams and stops the command"})
+		l = append(l, result.Limit{Limit: runfile.LimitOutputTotal, Asked: true, Value: n.String(),
+			HeldBy: "hutch: counts both streams and stops the command"})
 	}
 	timeout := false
 	for _, h := range holds {
-		if h.Limit == sdk.LimitTimeout { // it is each command's own, which may have another one than the sandbox was made with
+		// it is each command's own, which may have another one than the sandbox was made with
+		if h.Limit == sdk.LimitTimeout {
 			t := timeoutOf(d, tty)
 			if t <= 0 {
 				continue
 			}
 			timeout, h.Value = true, t.String()
 		}
-		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy, Visible: h.Visible})
+		l = append(l, result.Limit{Limit: h.Limit, Asked: isAsked(d, h.Limit), Value: h.Value, HeldBy: h.HeldBy,
+			Visible: h.Visible})
 	}
 	if t := timeoutOf(d, tty); !timeout && t > 0 {
-		l = append(l, result.Limit{Limit: sdk.LimitTimeout, Asked: d.Limits.Timeout > 0, Value: t.String(), HeldBy: "sdk: cancels the command's context"})
+		l = append(l, result.Limit{Limit: sdk.LimitTimeout, Asked: d.Limits.Timeout > 0, Value: t.String(),
+			HeldBy: "sdk: cancels the command's context"})
 	}
-	l = slices.DeleteFunc(l, func(x result.Limit) bool { return x.HeldBy == "" }) // defaults that this machine cannot hold are no limits
+	// defaults that this machine cannot hold are no limits
+	l = slices.DeleteFunc(l, func(x result.Limit) bool { return x.HeldBy == "" })
 	sortLimits(l)
 	return l
 }

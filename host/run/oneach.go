@@ -15,7 +15,8 @@ type Unable struct {
 // OnEach returns one copy of each run per backend that is able to execute it: of those that the run names or, where it
 // names none, of installed. Their instance names end in " on NAME". Backends that are not able are listed apart; a run
 // that no backend can execute is returned as it is, so that it is refused with the reasons.
-func (r *Runner) OnEach(ctx context.Context, ds []*runfile.Definition, installed []string) (out []*runfile.Definition, unable []Unable, err error) {
+func (r *Runner) OnEach(ctx context.Context, ds []*runfile.Definition, installed []string) (out []*runfile.Definition,
+	unable []Unable, err error) {
 	for _, d := range ds {
 		if len(d.Backends) == 0 {
 			d = Overrides{Backends: installed}.Apply(d)

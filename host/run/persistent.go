@@ -133,7 +133,8 @@ func (j *job) fulfil(p *place) error {
 		delete(inv.env, name) // each command gets them again
 	}
 	// What is secret in the backend's block alone, such as the key of a service, no command needs: it stays out.
-	own := surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv, Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets(), Wall: j.wall}
+	own := surroundings{Env: inv.env, Hidden: j.d.HiddenEnv(), Workdir: inv.dir, Limits: j.d.Limits, Argv: inv.argv,
+		Stdin: j.d.Stdin, Secrets: j.d.OwnSecrets(), Wall: j.wall}
 	if p.b.Facts.Has(sdk.CapFork) {
 		own.Spec, own.State = &p.spec, j.r.opt.Store.Paths().SandboxState(j.box.ID())
 	}
@@ -145,7 +146,8 @@ func (j *job) fulfil(p *place) error {
 		return err
 	}
 	if j.rec != nil { // else the chain of the sandbox says so already
-		if err := j.box.Event(store.EventSandboxReady, map[string]any{"run": j.id, "workspace": ready.Workspace, "limits": json.RawMessage(limits)}); err != nil {
+		if err := j.box.Event(store.EventSandboxReady, map[string]any{"run": j.id, "workspace": ready.Workspace,
+			"limits": json.RawMessage(limits)}); err != nil {
 			return err
 		}
 		if err := j.rec.SetSandbox(j.box.Info().Name); err != nil {
@@ -155,7 +157,8 @@ func (j *job) fulfil(p *place) error {
 	err = j.box.Update(func(i *store.SandboxInfo) {
 		i.State, i.Handle, i.Limits = store.SandboxReady, p.Handle().Data, limits
 		i.Workspace.Path, i.Workdir, i.EnvNames = ready.Workspace, inv.dir, envNames(inv.env)
-		i.Workspace.Input, i.Workspace.Output, i.Workspace.Layers = ready.Input, ready.Output, (*store.SandboxLayers)(ready.Layers)
+		i.Workspace.Input, i.Workspace.Output, i.Workspace.Layers = ready.Input, ready.Output,
+			(*store.SandboxLayers)(ready.Layers)
 		for _, m := range slices.Concat(j.mounts, j.trust) {
 			i.Mounts = append(i.Mounts, m.Source)
 		}

@@ -87,7 +87,8 @@ func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error)
 	inv := invoke(d, "", expectedPlaces(d, len(d.Files) > 0), d.Installs())
 	p := &Plan{
 		Schema: PlanSchema, Name: d.Instance, File: d.File, Command: inv.argv, Workdir: inv.dir, Env: inv.env,
-		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Mounts: d.Mounts, Outputs: d.Outputs, Notes: c.notes, Candidates: c.candidates, Diagnostics: c.diags,
+		Network: d.Network.OrNone(), Workspace: workspaceOf(d), Mounts: d.Mounts, Outputs: d.Outputs, Notes: c.notes,
+		Candidates: c.candidates, Diagnostics: c.diags,
 		Files: []PlannedFile{}, Limits: []result.Limit{},
 	}
 	if p.Outputs == nil {

@@ -18,7 +18,8 @@ func (j *job) publish(b *backend.Backend, needed int) error {
 	}
 	j.res.Network.Publish = nil
 	if !b.Facts.Has(sdk.CapDial) {
-		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q cannot publish ports", b.Facts.Name), Fix: "leave out --publish"}
+		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: fmt.Sprintf("backend %q cannot publish ports",
+			b.Facts.Name), Fix: "leave out --publish"}
 	}
 	for i, text := range ports {
 		p, err := network.ParsePort(text)
@@ -31,7 +32,8 @@ func (j *job) publish(b *backend.Backend, needed int) error {
 			j.note(err, fmt.Sprintf("publish %s", text))
 			continue
 		case err != nil:
-			d := j.d.Diagnose("network.publish", err.Error(), "", fmt.Sprintf("publish another one: 0:%d takes any that is free", p.Sandbox))
+			d := j.d.Diagnose("network.publish", err.Error(), "",
+				fmt.Sprintf("publish another one: 0:%d takes any that is free", p.Sandbox))
 			return diag.Diagnostics{d}
 		}
 		j.published = append(j.published, at)

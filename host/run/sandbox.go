@@ -37,7 +37,8 @@ func backendBroke(err error) bool {
 // begin puts on disk that a sandbox is about to be made, and makes the directory of its state.
 func begin(st *store.Store, b *backend.Backend, id, run string, keep bool) (*place, error) {
 	intent, err := st.Begin(store.Intent{
-		ID: id, Run: run, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(), Plugin: store.ProcessOf(b.PID),
+		ID: id, Run: run, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(),
+		Plugin: store.ProcessOf(b.PID),
 		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
 		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
 	})
@@ -60,8 +61,8 @@ func (p *place) create(ctx context.Context, st *store.Store, req *sdk.CreateRequ
 	return err
 }
 
-// create makes a sandbox with the backend that was chosen, or takes one that was made ahead. An intent is on disk before
-// it begins; when it fails nothing is left, or the intent is.
+// create makes a sandbox with the backend that was chosen, or takes one that was made ahead. An intent is on disk
+// before it begins; when it fails nothing is left, or the intent is.
 func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (*place, error) {
 	sp := j.span.child("create")
 	defer sp.end()
@@ -86,7 +87,8 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	}
 	j.event(store.EventSandboxCreate, map[string]any{
 		"sandbox": p.intent.ID, "backend": b.Facts.Name, "version": b.Facts.Version, "network": j.d.Network.OrNone(),
-		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts, "ahead": p.ahead,
+		"workspace": spec.Workspace.Source, "mode": spec.Workspace.Mode, "input": spec.Input, "mounts": spec.Mounts,
+		"ahead": p.ahead,
 	})
 	if !p.ahead {
 		err = p.create(ctx, st, &sdk.CreateRequest{Spec: spec, From: j.from, Progress: j.progress})
@@ -103,14 +105,16 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 			j.note(p.intent.Done(), "remove the intent")
 		}
 		// What is wrong with a value is for the author of the run file to mend, and no reason to try another backend.
-		if e := (*sdk.Error)(nil); ctx.Err() == nil && errors.As(err, &e) && e.Reason == sdk.ReasonMissing && e.Path == "" && len(j.res.Leaks) == 0 {
+		if e := (*sdk.Error)(nil); ctx.Err() == nil && errors.As(err, &e) && e.Reason == sdk.ReasonMissing && e.Path == "" &&
+			len(j.res.Leaks) == 0 {
 			j.unmade = e
 		}
 		return nil, err
 	}
 	ready := p.Ready()
 	j.event(store.EventSandboxReady, map[string]any{
-		"sandbox": p.intent.ID, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output, "limits": limitsOf(j.d, ready.Holds, j.s.TTY != nil), "notes": ready.Notes,
+		"sandbox": p.intent.ID, "workspace": ready.Workspace, "input": ready.Input, "output": ready.Output,
+		"limits": limitsOf(j.d, ready.Holds, j.s.TTY != nil), "notes": ready.Notes,
 	})
 	return p, nil
 }
@@ -183,7 +187,8 @@ func (j *job) checkHolds(ready sdk.Ready) error {
 		if why == "" {
 			why = "the backend does not say how"
 		}
-		return &sdk.Error{Reason: sdk.ReasonLimit, Limit: a.limit, Summary: fmt.Sprintf("the sandbox does not hold %s = %s", a.limit, a.value), Detail: why, Fix: h.Fix}
+		return &sdk.Error{Reason: sdk.ReasonLimit, Limit: a.limit,
+			Summary: fmt.Sprintf("the sandbox does not hold %s = %s", a.limit, a.value), Detail: why, Fix: h.Fix}
 	}
 	j.res.Notes = append(j.res.Notes, ready.Notes...)
 	j.res.Limits = limitsOf(j.d, ready.Holds, j.s.TTY != nil)

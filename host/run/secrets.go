@@ -27,12 +27,12 @@ import (
 // trustDir is where commands see the certificates that they have to trust.
 const trustDir = "/opt/hutch/trust"
 
-// authorityYears is how long a sandbox's authority is valid. A persistent sandbox may live for years, and nothing outside
-// of the sandbox trusts the authority; the certificates that it signs are made for each command.
+// authorityYears is how long a sandbox's authority is valid. A persistent sandbox may live for years, and nothing
+// outside of the sandbox trusts the authority; the certificates that it signs are made for each command.
 const authorityYears = 10
 
-// wall is what a sandbox has of the secrets of its network, for as long as it exists. The private record of a persistent
-// sandbox has it. It has no value of a secret.
+// wall is what a sandbox has of the secrets of its network, for as long as it exists. The private record of a
+// persistent sandbox has it. It has no value of a secret.
 type wall struct {
 	Placeholders map[string]string `json:"placeholders"` // by the name of the secret
 	Certificate  string            `json:"certificate"`  // PEM
@@ -59,9 +59,11 @@ func (w *wall) env() map[string]string {
 	env := map[string]string{
 		"NODE_EXTRA_CA_CERTS": trustDir + "/ca.crt",
 		"WGETRC":              trustDir + "/wgetrc",
-		"JAVA_TOOL_OPTIONS":   "-Djavax.net.ssl.trustStore=" + trustDir + "/bundle.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + trustPassword,
+		"JAVA_TOOL_OPTIONS": "-Djavax.net.ssl.trustStore=" + trustDir +
+			"/bundle.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + trustPassword,
 	}
-	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
+	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
+		"CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
 		env[name] = trustDir + "/bundle.crt"
 	}
 	for name, placeholder := range w.Placeholders {
@@ -95,7 +97,8 @@ func (w *wall) write(dir string, environ []string) error {
 			break
 		}
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil { // systems trust some that Go cannot read
-			certs = append(certs, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprint(len(certs))}) // Java wants different names, and not ""
+			// Java wants different names, and not ""
+			certs = append(certs, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprint(len(certs))})
 		}
 	}
 	java, err := pkcs12.Modern.EncodeTrustStoreEntries(certs, trustPassword)
@@ -107,7 +110,8 @@ func (w *wall) write(dir string, environ []string) error {
 		return err
 	}
 	for name, data := range map[string][]byte{
-		"ca.crt": ca, "bundle.crt": bundle, "bundle.p12": java, "wgetrc": []byte("ca_certificate = " + trustDir + "/bundle.crt\n"),
+		"ca.crt": ca, "bundle.crt": bundle, "bundle.p12": java,
+		"wgetrc": []byte("ca_certificate = " + trustDir + "/bundle.crt\n"),
 	} {
 		if err := writeFile(filepath.Join(dir, name), 0o644, bytes.NewReader(data)); err != nil {
 			return err
@@ -135,9 +139,10 @@ func checkSecrets(d *runfile.Definition) (all diag.Diagnostics) {
 	return all
 }
 
-// readSecrets reads the values of d's secrets as they are now, in their order. Without commands, the values of those that
-// come from one are "": a plan runs nothing. Neither errors nor diagnostics hold a value.
-func (r *Runner) readSecrets(ctx context.Context, d *runfile.Definition, commands bool) (values []string, bad diag.Diagnostics, err error) {
+// readSecrets reads the values of d's secrets as they are now, in their order. Without commands, the values of those
+// that come from one are "": a plan runs nothing. Neither errors nor diagnostics hold a value.
+func (r *Runner) readSecrets(ctx context.Context, d *runfile.Definition, commands bool) (values []string,
+	bad diag.Diagnostics, err error) {
 	for _, s := range d.Network.Secrets {
 		if len(s.From.Command) > 0 && !commands {
 			values = append(values, "")
@@ -203,7 +208,8 @@ func (j *job) withSecrets(cmd *client.Command) {
 		}
 	}
 	for i, s := range j.d.Network.Secrets {
-		cmd.Secrets = append(cmd.Secrets, sdk.Secret{Name: s.Name, Placeholder: j.wall.Placeholders[s.Name], Value: j.values[i], Hosts: s.Hosts, Rules: s.Rules})
+		cmd.Secrets = append(cmd.Secrets, sdk.Secret{Name: s.Name, Placeholder: j.wall.Placeholders[s.Name],
+			Value: j.values[i], Hosts: s.Hosts, Rules: s.Rules})
 	}
 	cmd.Budget = j.budget
 	cmd.Authority = &sdk.Authority{Certificate: []byte(j.wall.Certificate), Key: []byte(j.wall.Key)}

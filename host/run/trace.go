@@ -82,7 +82,8 @@ func (t *Trace) run(id, name string) *span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lanes++
-	t.events = append(t.events, traceEvent{Name: "thread_name", Phase: "M", PID: os.Getpid(), TID: t.lanes, Args: map[string]string{"name": "run " + name}})
+	t.events = append(t.events, traceEvent{Name: "thread_name", Phase: "M", PID: os.Getpid(), TID: t.lanes,
+		Args: map[string]string{"name": "run " + name}})
 	return &span{t: t, name: "run " + name, lane: t.lanes, start: time.Now(), args: map[string]string{"id": id}}
 }
 
@@ -102,6 +103,7 @@ func (s *span) end() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.t.events = append(s.t.events, traceEvent{
-		Name: s.name, Cat: "hutch", Phase: "X", TS: us(s.start.Sub(s.t.zero)), Dur: us(now.Sub(s.start)), PID: os.Getpid(), TID: s.lane, Args: s.args,
+		Name: s.name, Cat: "hutch", Phase: "X", TS: us(s.start.Sub(s.t.zero)), Dur: us(now.Sub(s.start)), PID: os.Getpid(),
+		TID: s.lane, Args: s.args,
 	})
 }

@@ -65,7 +65,8 @@ func (b *block) backends(d *Definition) {
 			b.errorf(nested.DefRange, "the run has more than %d backends", most)
 			return
 		}
-		d.Backends = append(d.Backends, &Backend{Name: name, Range: hcldiag.Range(nested.DefRange), body: b.expand(nested.Body),
+		d.Backends = append(d.Backends, &Backend{Name: name, Range: hcldiag.Range(nested.DefRange),
+			body:   b.expand(nested.Body),
 			header: nested.DefRange, scope: b.in(fmt.Sprintf("backend %q", name))})
 	}
 }
@@ -117,7 +118,8 @@ func (b *Backend) Diagnose(ds []sdk.Diagnostic) diag.Diagnostics {
 	b.mu.Unlock()
 	var out diag.Diagnostics
 	for _, d := range ds {
-		o := diag.Diagnostic{Severity: diag.Error, Summary: lowerFirst(d.Summary), Detail: d.Detail, Fix: d.Fix, Context: fmt.Sprintf("backend %q", b.Name)}
+		o := diag.Diagnostic{Severity: diag.Error, Summary: lowerFirst(d.Summary), Detail: d.Detail, Fix: d.Fix,
+			Context: fmt.Sprintf("backend %q", b.Name)}
 		if d.Severity == sdk.SeverityWarning {
 			o.Severity = diag.Warning
 		}
@@ -158,18 +160,21 @@ type decoder struct {
 
 // flagScope is the scope of a backend block that is in no file.
 func flagScope(name string) *scope {
-	l := &loader{budget: bound.NewBudget(), sources: sources{}, options: &Options{}, evaluating: &sync.Mutex{}, ctx: &hcl.EvalContext{}}
+	l := &loader{budget: bound.NewBudget(), sources: sources{}, options: &Options{}, evaluating: &sync.Mutex{},
+		ctx: &hcl.EvalContext{}}
 	return &scope{loader: l, ctx: l.ctx, context: fmt.Sprintf("backend %q", name), origin: &origin{ranges: ranges{}}}
 }
 
 // bug reports what is wrong with the schema itself, which the user of a backend cannot help.
 func (d *decoder) bug(format string, args ...any) {
-	d.diags = append(d.diags, diag.Errorf("the backend %q has a fault in its schema: %s", d.backend, fmt.Sprintf(format, args...)).
+	d.diags = append(d.diags, diag.Errorf("the backend %q has a fault in its schema: %s", d.backend,
+		fmt.Sprintf(format, args...)).
 		WithFix("tell the author of the backend; hutch backend test finds this too"))
 }
 
 // block decodes one body. what names it for a reader; path is where it stands below the backend block.
-func (d *decoder) block(body hcl.Body, schema *sdk.Schema, path string, header hcl.Range, what string) (cty.Value, bool) {
+func (d *decoder) block(body hcl.Body, schema *sdk.Schema, path string, header hcl.Range, what string) (cty.Value,
+	bool) {
 	if schema == nil {
 		schema = &sdk.Schema{}
 	}
@@ -205,7 +210,8 @@ func (d *decoder) block(body hcl.Body, schema *sdk.Schema, path string, header h
 	return cty.ObjectVal(values), true
 }
 
-func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string, header hcl.Range, what string) (cty.Value, bool) {
+func (d *decoder) attribute(a *sdk.Attribute, attrs hcl.Attributes, path string, header hcl.Range,
+	what string) (cty.Value, bool) {
 	full := child(path, a.Name)
 	typ, defaults, err := schemaType(a.Type)
 	if err != nil {
@@ -284,7 +290,8 @@ func (d *decoder) standard(a *sdk.Attribute, full string, typ cty.Type) (cty.Val
 	return v, true
 }
 
-func (d *decoder) nested(b *sdk.Block, blocks hcl.Blocks, path string, header hcl.Range, what string) (cty.Value, bool) {
+func (d *decoder) nested(b *sdk.Block, blocks hcl.Blocks, path string, header hcl.Range, what string) (cty.Value,
+	bool) {
 	full := child(path, b.Name)
 	inWhat := fmt.Sprintf("the %s block", b.Name)
 	if len(blocks) > 0 {
@@ -364,7 +371,8 @@ func schemaType(text string) (cty.Type, *typeexpr.Defaults, error) {
 	case "bool":
 		return cty.Bool, nil, nil
 	}
-	tokens, _ := hclsyntax.LexExpression([]byte(text), "type", hcl.InitialPos) // the parser reports what is wrong with them
+	// the parser reports what is wrong with them
+	tokens, _ := hclsyntax.LexExpression([]byte(text), "type", hcl.InitialPos)
 	if _, reason := bound.CheckTokens(tokens); reason != "" {
 		return cty.NilType, nil, fmt.Errorf("%s", reason)
 	}

@@ -330,13 +330,15 @@ func (s *scope) in(block string) *scope {
 
 // expand makes blocks out of dynamic ones.
 func (s *scope) expand(b hcl.Body) hcl.Body {
-	return dynblock.Expand(b, s.ctx, dynblock.OptCheckForEach(func(v cty.Value, e hcl.Expression, _ *hcl.EvalContext) hcl.Diagnostics {
+	return dynblock.Expand(b, s.ctx, dynblock.OptCheckForEach(func(v cty.Value, e hcl.Expression,
+		_ *hcl.EvalContext) hcl.Diagnostics {
 		if !v.HasMark(functions.Sensitive) {
 			return nil
 		}
 		r := e.Range()
 		return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "for_each may not be sensitive", Subject: &r,
-			Detail: "The number and the names of blocks show in many places.", Extra: fixExtra("wrap it in nonsensitive() if they are no secret")}}
+			Detail: "The number and the names of blocks show in many places.",
+			Extra:  fixExtra("wrap it in nonsensitive() if they are no secret")}}
 	}))
 }
 
@@ -365,7 +367,8 @@ func (s *scope) conversionFix(v cty.Value, t cty.Type, expr hcl.Expression) stri
 	if !t.IsListType() || !v.Type().IsPrimitiveType() || len(src) > 60 || strings.ContainsAny(src, "\n<") {
 		return ""
 	}
-	if u, marks := v.Unmark(); len(marks) == 0 && u.Type() == cty.String && u.IsKnown() && !u.IsNull() && src == quote(u.AsString()) {
+	if u, marks := v.Unmark(); len(marks) == 0 && u.Type() == cty.String && u.IsKnown() && !u.IsNull() &&
+		src == quote(u.AsString()) {
 		if words := strings.Fields(u.AsString()); len(words) > 0 {
 			return fmt.Sprintf("write a list: [%s]", strings.Join(quoteAll(words), ", "))
 		}

@@ -30,7 +30,8 @@ func (l *loader) sortBlocks(body *hclsyntax.Body) {
 			summary = "the file is empty"
 		}
 		l.failf(file, "", "%s", summary).
-			detail("A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    command = [\"echo\", \"hello\"]\n  }")
+			detail("A run file says what to run in blocks such as:\n\n  run \"hello\" {\n    backend \"bwrap\" {}\n    " +
+				"command = [\"echo\", \"hello\"]\n  }")
 	}
 }
 
@@ -61,7 +62,8 @@ func sortedAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
 }
 
 // content takes a body apart. It says about what it does not know which names there are and which one was meant.
-func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string, header hcl.Range) (*hcl.BodyContent, bool) {
+func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context string,
+	header hcl.Range) (*hcl.BodyContent, bool) {
 	content, diags := body.Content(schema)
 	if l.options.AllowMissing {
 		diags = slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
@@ -98,7 +100,8 @@ func (l *loader) content(body hcl.Body, schema *hcl.BodySchema, what, context st
 
 // needed shows how the arguments look that a block cannot do without.
 var needed = map[string]string{
-	"task": `add task = "…", which says in words what is to be written`, "source": `add source = "."`, "condition": "add condition = …, which is true for good values",
+	"task": `add task = "…", which says in words what is to be written`, "source": `add source = "."`,
+	"condition":     "add condition = …, which is true for good values",
 	"error_message": `add error_message = "…"`, "for_each": "add for_each = …",
 }
 
@@ -109,11 +112,14 @@ func (l *loader) labels(out *diag.Diagnostic, d *hcl.Diagnostic, schema *hcl.Bod
 	for _, b := range schema.Blocks {
 		switch {
 		case d.Summary == "Extraneous label for "+b.Type && len(b.LabelNames) == 0:
-			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has no name", b.Type), "", fmt.Sprintf("write %s {", b.Type)
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has no name", b.Type), "",
+				fmt.Sprintf("write %s {", b.Type)
 		case d.Summary == "Extraneous label for "+b.Type:
-			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has only one name", b.Type), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("a %s block has only one name", b.Type), "",
+				fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
 		case len(b.LabelNames) > 0 && d.Summary == fmt.Sprintf("Missing %s for %s", b.LabelNames[0], b.Type):
-			out.Summary, out.Detail, out.Fix = fmt.Sprintf("this %s block has no %s", b.Type, b.LabelNames[0]), "", fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("this %s block has no %s", b.Type, b.LabelNames[0]), "",
+				fmt.Sprintf("write %s %q {", b.Type, strings.ToUpper(b.LabelNames[0]))
 			if d.Context != nil {
 				*out = l.sources.at(*out, *d.Context)
 			}
@@ -165,20 +171,31 @@ var habitsOf = map[*hcl.BodySchema]map[string]string{
 
 // habits are names that users of other tools type in a run block, with where the thing is here.
 var habits = map[string]string{
-	"timeout": "put it into limits: limits { timeout = \"30s\" }", "memory": "put it into limits: limits { memory = \"512MiB\" }",
-	"cpus": "put it into limits: limits { cpus = 1 }", "pids": "put it into limits: limits { pids = 64 }",
+	"timeout": "put it into limits: limits { timeout = \"30s\" }",
+	"memory":  "put it into limits: limits { memory = \"512MiB\" }",
+	"cpus":    "put it into limits: limits { cpus = 1 }", "pids": "put it into limits: limits { pids = 64 }",
 	"pids_limit": "put it into limits: limits { pids = 64 }", "disk": "put it into limits: limits { disk = \"1GiB\" }",
-	"output": "put it into limits: limits { output = \"1MiB\" }", "output_total": "put it into limits: limits { output_total = \"64MiB\" }",
-	"mode": "put it into the workspace or the network block", "source": "put it into a file, files or workspace block",
-	"content": "put it into a file block: file \"main.py\" { content = … }", "exit_code": "put it into expect: expect { exit_code = 0 }",
-	"image": "it belongs to the backend: backend \"podman\" { image = … }", "cmd": "did you mean \"command\"?",
+	"output":       "put it into limits: limits { output = \"1MiB\" }",
+	"output_total": "put it into limits: limits { output_total = \"64MiB\" }",
+	"mode":         "put it into the workspace or the network block",
+	"source":       "put it into a file, files or workspace block",
+	"content":      "put it into a file block: file \"main.py\" { content = … }",
+	"exit_code":    "put it into expect: expect { exit_code = 0 }",
+	"image":        "it belongs to the backend: backend \"podman\" { image = … }", "cmd": "did you mean \"command\"?",
 	"working_dir": "did you mean \"workdir\"?", "cwd": "did you mean \"workdir\"?", "dir": "did you mean \"workdir\"?",
-	"environment": "did you mean \"env\"?", "requirements": "did you mean \"dependencies\"?", "packages": "did you mean \"dependencies\"?",
-	"volumes":      "mount the project with a workspace block, other directories with mount \"/PATH\" { source = \"DIR\" }",
-	"mounts":       "mount the project with a workspace block, other directories with mount \"/PATH\" { source = \"DIR\" }",
-	"network_mode": "write network { mode = \"none\" }", "allow": "put it into network: network { allow = [\"example.org:443\"] }",
-	"deny": "put it into network: network { allow = […]  deny = […] }", "script": "did you mean \"entrypoint\"?", "main": "did you mean \"entrypoint\"?",
-	"count": "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?", "runtime": "did you mean \"language\"?",
+	"environment": "did you mean \"env\"?", "requirements": "did you mean \"dependencies\"?",
+	"packages": "did you mean \"dependencies\"?",
+	"volumes": "mount the project with a workspace block, other directories with mount \"/PATH\" { source = " +
+		"\"DIR\" }",
+	"mounts": "mount the project with a workspace block, other directories with mount \"/PATH\" { source = " +
+		"\"DIR\" }",
+	"network_mode": "write network { mode = \"none\" }",
+	"allow":        "put it into network: network { allow = [\"example.org:443\"] }",
+	"deny":         "put it into network: network { allow = […]  deny = […] }",
+	"script":       "did you mean \"entrypoint\"?",
+	"main":         "did you mean \"entrypoint\"?",
+	"count":        "use for_each: for_each = toset([\"a\", \"b\"])", "lang": "did you mean \"language\"?",
+	"runtime":        "did you mean \"language\"?",
 	"expect_outputs": "put them into expect: expect { outputs = [\"report.json\"] }", "prompt": "did you mean \"task\"?",
 	"isolation": "did you mean \"min_isolation\"?",
 }

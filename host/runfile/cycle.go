@@ -68,16 +68,20 @@ func (c *Cycle) CommandTime() time.Duration {
 	return cmp.Or(time.Duration(c.Box.Limits.Timeout), DefaultCommandTime)
 }
 
-var cycleSchema = schemaOf("description spec instructions model setup check tool_calls apply env workdir language dependencies lock_file min_age "+
+var cycleSchema = schemaOf("description spec instructions model setup check tool_calls apply env workdir language "+
+	"dependencies lock_file min_age "+
 	"min_isolation",
 	"backend name", "file path", "files", "home path", "workspace", "limits", "network")
 
 // cycleHabits are names that users type in a cycle block, with where the thing is here.
 var cycleHabits = map[string]string{
-	"specification": `did you mean "spec"?`, "plan": `did you mean "spec"?`, "task": `write it into a file, and name that with spec`, "prompt": `did you mean "instructions"?`,
+	"specification": `did you mean "spec"?`, "plan": `did you mean "spec"?`,
+	"task": `write it into a file, and name that with spec`, "prompt": `did you mean "instructions"?`,
 	"verify": `did you mean "check"?`, "test": `did you mean "check"?`, "command": `did you mean "check"?`,
-	"turns": "it is the model's: budget { turns = 20 } in the model block", "tokens": "it is the model's: budget { tokens = 100000 } in the model block",
-	"time": "it is the model's: budget { time = \"10m\" } in the model block", "budget": "it is the model's: put it into the model block",
+	"turns":   "it is the model's: budget { turns = 20 } in the model block",
+	"tokens":  "it is the model's: budget { tokens = 100000 } in the model block",
+	"time":    "it is the model's: budget { time = \"10m\" } in the model block",
+	"budget":  "it is the model's: put it into the model block",
 	"timeout": "put it into limits: limits { timeout = \"5m\" } bounds each command",
 }
 

@@ -154,7 +154,8 @@ type Workspace struct {
 	Source  string `json:"source"`            // absolute host directory
 	Project string `json:"project,omitempty"` // name of the shared project that Source belongs to; "" for any other directory
 	Mode    string `json:"mode"`              // "private", "shared" or "readonly"
-	// Omit are paths in it whose changes are for no review: what git and tools keep there for themselves. No run file says it.
+	// Omit are paths in it whose changes are for no review: what git and tools keep there for themselves. No run file says
+	// it.
 	Omit []string `json:"omit,omitempty"`
 }
 

@@ -55,7 +55,8 @@ func (l *loader) references(expr hcl.Expression, ctx *hcl.EvalContext, context s
 				if fix == "" && l.locals[name] != nil {
 					fix = "did you mean local." + name + "?"
 				}
-				fail(fmt.Sprintf("the variable %q is not declared", name), "", cmp.Or(fix, fmt.Sprintf("declare it: variable %q {}", name)))
+				fail(fmt.Sprintf("the variable %q is not declared", name), "",
+					cmp.Or(fix, fmt.Sprintf("declare it: variable %q {}", name)))
 			case root == "local" && name != "" && l.locals[name] == nil:
 				fix := prefixed("local.", name, sortedKeys(l.locals))
 				if fix == "" && l.vars[name] != nil {
@@ -87,7 +88,8 @@ func (l *loader) references(expr hcl.Expression, ctx *hcl.EvalContext, context s
 			if root == "vars" || root == "locals" {
 				fix = fmt.Sprintf("did you mean %s?", root[:len(root)-1]+traversalText(t)[len(root):])
 			}
-			fail(fmt.Sprintf("nothing is called %s", root), "Values begin with var, local, each or path; names inside a for expression are known only there.", fix)
+			fail(fmt.Sprintf("nothing is called %s", root),
+				"Values begin with var, local, each or path; names inside a for expression are known only there.", fix)
 		}
 	}
 	return ok
@@ -216,7 +218,8 @@ func localName(t hcl.Traversal) string {
 
 func (l *loader) cycle(name string, on []string) {
 	ring := append(slices.Clone(on[max(0, slices.Index(on, name)):]), name)
-	d := diag.Diagnostic{Severity: diag.Error, Context: "locals", Fix: "break the ring: one of them needs a value of its own"}
+	d := diag.Diagnostic{Severity: diag.Error, Context: "locals",
+		Fix: "break the ring: one of them needs a value of its own"}
 	if len(ring) == 2 {
 		d.Summary = fmt.Sprintf("local.%s refers to itself", name)
 		d.Fix = ""

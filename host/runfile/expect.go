@@ -28,7 +28,8 @@ func (b *block) expect(d *Definition) {
 		return
 	}
 	in.owner = "an expect block"
-	d.Expect = &Expect{ExitCodes: in.exitCodes(), Causes: in.causes(), Outputs: in.globs("outputs"), Within: in.duration("within"),
+	d.Expect = &Expect{ExitCodes: in.exitCodes(), Causes: in.causes(), Outputs: in.globs("outputs"),
+		Within: in.duration("within"),
 		Stdout: in.stream("stdout"), Stderr: in.stream("stderr")}
 }
 
@@ -65,7 +66,8 @@ type alternative struct {
 	at    hcl.Range
 }
 
-// alternatives reads an argument that is one value or a list of them. It is empty when the argument is missing or wrong.
+// alternatives reads an argument that is one value or a list of them. It is empty when the argument is missing or
+// wrong.
 func (b *block) alternatives(name string, t cty.Type) (all []alternative) {
 	v, ok := b.plain(name, cty.DynamicPseudoType)
 	if !ok {

@@ -28,8 +28,8 @@ const (
 	DependenciesBlocked Policy = "blocked" // they are refused, and the model learns that
 )
 
-// Generate is a generate block: what a model is to write, and the run that each of its attempts becomes. Its JSON is fit
-// to be stored and printed, as that of [Definition.MarshalJSON] is.
+// Generate is a generate block: what a model is to write, and the run that each of its attempts becomes. Its JSON is
+// fit to be stored and printed, as that of [Definition.MarshalJSON] is.
 type Generate struct {
 	Name     string `json:"generate"`
 	Task     string `json:"task"`            // in words

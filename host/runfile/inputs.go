@@ -88,7 +88,8 @@ func (s *scope) badPath(in *input, err error, r hcl.Range) *finding {
 	var f *finding
 	switch e.Kind {
 	case safepath.Duplicate:
-		f = s.errorf(r, "the file %s is declared twice", quote(e.Path)).fix("rename one, or leave it out of the tree with exclude")
+		f = s.errorf(r, "the file %s is declared twice",
+			quote(e.Path)).fix("rename one, or leave it out of the tree with exclude")
 	case safepath.Collision:
 		// In ASCII, because the two may look the same.
 		f = s.errorf(r, "the files %+q and %+q are the same where case or Unicode form does not count", e.Path, e.Other).
@@ -141,8 +142,8 @@ func (b *block) oneFile(in *input, name string, label hcl.Range) {
 	b.add(in, f, label)
 }
 
-// fileContent reads the bytes of a file from content or content_base64, and whether they are sensitive. larger says what
-// to do with more than a file may have.
+// fileContent reads the bytes of a file from content or content_base64, and whether they are sensitive. larger says
+// what to do with more than a file may have.
 func (b *block) fileContent(given, file, larger string) (content []byte, sensitive, ok bool) {
 	text, ok := b.secretText(given)
 	if !ok {

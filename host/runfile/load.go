@@ -322,5 +322,6 @@ func LoadBackend(name, path string) (*Backend, diag.Diagnostics) {
 	s := &scope{loader: l, ctx: l.ctx, context: fmt.Sprintf("backend %q", name), origin: &origin{ranges: ranges{}}}
 	// The file has no header; its first character stands for one.
 	header := hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}
-	return &Backend{Name: name, Range: hcldiag.Range(header), body: s.expand(body), header: header, scope: s}, inOrder(l.diags)
+	return &Backend{Name: name, Range: hcldiag.Range(header), body: s.expand(body), header: header, scope: s},
+		inOrder(l.diags)
 }

@@ -23,18 +23,24 @@ type Model struct {
 }
 
 var (
-	modelSchema = schemaOf("provider model base_url api_key script protocol max_tokens context_window temperature timeout retries",
+	modelSchema = schemaOf("provider model base_url api_key script protocol max_tokens context_window temperature "+
+		"timeout retries",
 		"budget")
 	budgetSchema = schemaOf("tokens turns time")
 )
 
 // modelHabits are names that users of other tools type in a model block, with where the thing is here.
 var modelHabits = map[string]string{
-	"api_base": `did you mean "base_url"?`, "endpoint": `did you mean "base_url"?`, "url": `did you mean "base_url"?`, "host": `did you mean "base_url"?`,
-	"key": `did you mean "api_key"?`, "token": `did you mean "api_key"?`, "name": `did you mean "model"?`, "type": `did you mean "provider"?`,
-	"max_output_tokens": `did you mean "max_tokens"?`, "max_completion_tokens": `did you mean "max_tokens"?`, "max_retries": `did you mean "retries"?`,
-	"num_ctx": `did you mean "context_window"?`, "context": `did you mean "context_window"?`, "context_length": `did you mean "context_window"?`, "max_model_len": `did you mean "context_window"?`,
-	"tokens": "put it into budget: budget { tokens = 100000 }", "turns": "put it into budget: budget { turns = 20 }", "time": "put it into budget: budget { time = \"10m\" }",
+	"api_base": `did you mean "base_url"?`, "endpoint": `did you mean "base_url"?`, "url": `did you mean "base_url"?`,
+	"host": `did you mean "base_url"?`,
+	"key":  `did you mean "api_key"?`, "token": `did you mean "api_key"?`, "name": `did you mean "model"?`,
+	"type":              `did you mean "provider"?`,
+	"max_output_tokens": `did you mean "max_tokens"?`, "max_completion_tokens": `did you mean "max_tokens"?`,
+	"max_retries": `did you mean "retries"?`,
+	"num_ctx":     `did you mean "context_window"?`, "context": `did you mean "context_window"?`,
+	"context_length": `did you mean "context_window"?`, "max_model_len": `did you mean "context_window"?`,
+	"tokens": "put it into budget: budget { tokens = 100000 }", "turns": "put it into budget: budget { turns = 20 }",
+	"time": "put it into budget: budget { time = \"10m\" }",
 }
 
 // models decodes all model blocks.
@@ -149,7 +155,8 @@ func (b *block) baseURL(g *model.Config) {
 		}
 		return
 	case u.User != nil:
-		b.errorf(r, "base_url holds a name or a password").detail("An address is printed and stored.").fix("use api_key").withhold()
+		b.errorf(r,
+			"base_url holds a name or a password").detail("An address is printed and stored.").fix("use api_key").withhold()
 		return
 	case u.RawQuery != "" || u.Fragment != "":
 		b.errorf(r, "base_url has a query").detail(why).fix("end it with the path")
@@ -187,8 +194,8 @@ func (b *block) apiKey(g *model.Config) {
 	g.BaseURL, _ = b.given.lookupEnv(prefix + "_BASE_URL")
 }
 
-// model finds the model block that the argument model of another block names; without the argument it is the only one of
-// the file. It is nil when there is nothing to go on with, which is then reported, or not known yet.
+// model finds the model block that the argument model of another block names; without the argument it is the only one
+// of the file. It is nil when there is nothing to go on with, which is then reported, or not known yet.
 func (b *block) model() *Model {
 	names := make([]string, len(b.file.Models))
 	for i, m := range b.file.Models {

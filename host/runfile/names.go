@@ -14,9 +14,11 @@ import (
 // because compiling regular expressions would cost every start of the program.
 
 const (
-	runNameRule      = "A name of a %s has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit."
+	runNameRule = "A name of a %s has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a " +
+		"letter or digit."
 	backendNameRule  = "A name of a backend has 1 to 32 lower-case letters, digits and dashes, and begins with a letter."
-	variableNameRule = "A name of a variable has 1 to 64 letters, digits, dashes and underscores, and begins with a letter or underscore."
+	variableNameRule = "A name of a variable has 1 to 64 letters, digits, dashes and underscores, and begins with a " +
+		"letter or underscore."
 )
 
 const (

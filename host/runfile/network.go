@@ -91,7 +91,8 @@ func sourceFunction(field, param string) function.Function {
 		Params: []function.Parameter{{Name: param, Type: cty.String}},
 		Type:   function.StaticReturnType(sourceType),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			if s := args[0].AsString(); s == "" || strings.ContainsAny(s, "\x00") || field == "secret_env" && strings.Contains(s, "=") {
+			if s := args[0].AsString(); s == "" || strings.ContainsAny(s, "\x00") ||
+				field == "secret_env" && strings.Contains(s, "=") {
 				return cty.NilVal, function.NewArgErrorf(0, "%s cannot be the name of a %s", quote(s), param)
 			}
 			source := map[string]cty.Value{"secret_env": cty.StringVal(""), "secret_file": cty.StringVal("")}
@@ -101,7 +102,8 @@ func sourceFunction(field, param string) function.Function {
 	})
 }
 
-var sourceFunctions = map[string]function.Function{"env": sourceFunction("secret_env", "variable"), "file": sourceFunction("secret_file", "file")}
+var sourceFunctions = map[string]function.Function{"env": sourceFunction("secret_env", "variable"),
+	"file": sourceFunction("secret_file", "file")}
 
 // secrets reads the secret blocks of a network block. Their values are not read: only where they are.
 func (b *block) secrets(d *Definition, n network.Network) (list []network.Secret) {

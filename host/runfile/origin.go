@@ -30,7 +30,8 @@ type origin struct {
 	paths   map[string]bool // keys of paths whose values are sensitive
 	secrets map[string]bool // the strings themselves, and every sensitive variable
 	used    map[string]bool // of those, what the block itself has
-	given   map[string]bool // variables of the environment that were given for this run alone, and whether texts are searched for their values
+	// variables of the environment that were given for this run alone, and whether texts are searched for their values
+	given map[string]bool
 }
 
 // MinPassed is the length in bytes below which a value that is passed on from the caller's environment is not looked
@@ -44,7 +45,8 @@ func (d *Definition) HideEnv(names, passed []string) {
 	o := &origin{}
 	if d.origin != nil { // copies of d share it
 		*o = *d.origin
-		o.paths, o.secrets, o.used, o.given = maps.Clone(o.paths), maps.Clone(o.secrets), maps.Clone(o.used), maps.Clone(o.given)
+		o.paths, o.secrets, o.used, o.given = maps.Clone(o.paths), maps.Clone(o.secrets), maps.Clone(o.used),
+			maps.Clone(o.given)
 	}
 	for _, name := range names {
 		if o.given == nil {
@@ -92,7 +94,10 @@ func (o *origin) forget(text string) {
 	for s := range o.used {
 		used.WriteString(s + "\x00")
 	}
-	maps.DeleteFunc(o.secrets, func(s string, _ bool) bool { return strings.Contains(text, s) && !strings.Contains(used.String(), s) })
+	maps.DeleteFunc(o.secrets, func(s string, _ bool) bool {
+		return strings.Contains(text, s) &&
+			!strings.Contains(used.String(), s)
+	})
 }
 
 // secretValue remembers every string and number inside a sensitive value.

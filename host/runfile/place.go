@@ -103,7 +103,8 @@ func (b *block) whatToRun(d *Definition, filesOK bool) {
 			fix("keep one of them; arguments for either go into args").
 			related("the entrypoint is here", b.nameAt("entrypoint"))
 	case !entry && !command:
-		f := b.errorf(b.header, "the run has nothing to run").fix(`add entrypoint = "FILE" or command = ["PROGRAM", "ARGUMENT"]`)
+		f := b.errorf(b.header,
+			"the run has nothing to run").fix(`add entrypoint = "FILE" or command = ["PROGRAM", "ARGUMENT"]`)
 		if len(d.Files) == 1 {
 			f.fix("add entrypoint = %s", quote(d.Files[0].Path))
 		}

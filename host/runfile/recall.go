@@ -47,7 +47,8 @@ func Recall(r Recorded) (*Recalled, error) {
 	if d.Env == nil {
 		d.Env = map[string]string{}
 	}
-	d.origin = &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(d.Instance), given: j.EnvGiven}
+	d.origin = &origin{ranges: ranges{}, sources: sources{}, context: "run " + strconv.Quote(d.Instance),
+		given: j.EnvGiven}
 	rec := &recaller{Recalled: &Recalled{Definition: d}, from: r}
 	if err := errors.Join(rec.requirements(), rec.patterns()); err != nil {
 		return nil, fmt.Errorf("the recorded definition cannot be read: %w", err)

@@ -25,7 +25,8 @@ const maxLockFile = 8 << 20
 // maxInstances is how many runs one block with for_each makes at most.
 const maxInstances = 1000
 
-var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies lock_file min_age workdir stdin "+
+var runSchema = schemaOf("description for_each language interpreter entrypoint command args env dependencies "+
+	"lock_file min_age workdir stdin "+
 	"outputs min_isolation",
 	"backend name", "file path", "files", "home path", "workspace", "mount path", "limits", "network", "expect")
 
@@ -60,7 +61,8 @@ func (l *loader) instances(b *hcl.Block) []*Definition {
 	var all []*Definition
 	for _, e := range elements {
 		ctx := l.ctx.NewChild()
-		ctx.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.key), "value": e.value})}
+		ctx.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.key),
+			"value": e.value})}
 		d := l.run(b, e.key, ctx, fmt.Sprintf("%s with each.key = %s", context, quote(e.key)))
 		d.Instance = member(d.Name, e.key)
 		all = append(all, d)
@@ -102,9 +104,11 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 		}
 		return fail("for_each is not known", "", "")
 	case t.IsTupleType() || t.IsListType():
-		return fail("for_each must be a map or a set of strings, not a list", "Each run needs a name of its own, and the elements of a list may be equal.", setFix(v, src))
+		return fail("for_each must be a map or a set of strings, not a list",
+			"Each run needs a name of its own, and the elements of a list may be equal.", setFix(v, src))
 	case t.IsSetType() && t.ElementType() != cty.String && v.LengthInt() > 0:
-		return fail(fmt.Sprintf("for_each must be a map or a set of strings, not a set of %ss", t.ElementType().FriendlyName()), "", setFix(v, src))
+		return fail(fmt.Sprintf("for_each must be a map or a set of strings, not a set of %ss",
+			t.ElementType().FriendlyName()), "", setFix(v, src))
 	case !t.IsSetType() && !t.IsMapType() && !t.IsObjectType():
 		return fail("for_each must be a map or a set of strings, not "+kind(v), "", "")
 	case v.LengthInt() > maxInstances:
@@ -121,7 +125,8 @@ func (l *loader) forEach(a *hclsyntax.Attribute, context string) ([]eachElement,
 		}
 		key := k.AsString()
 		if key == "" || len(key) > 200 || strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-			return fail(fmt.Sprintf("for_each has the key %s", quote(key)), "A key has 1 to 200 bytes of printable characters, because it becomes part of a run's name.", "")
+			return fail(fmt.Sprintf("for_each has the key %s", quote(key)),
+				"A key has 1 to 200 bytes of printable characters, because it becomes part of a run's name.", "")
 		}
 		elements = append(elements, eachElement{key, e})
 	}
@@ -163,8 +168,10 @@ func (l *loader) run(hb *hcl.Block, key string, ctx *hcl.EvalContext, context st
 // definition begins a definition, with the scope that its block is read in.
 func (l *loader) definition(hb *hcl.Block, key string, ctx *hcl.EvalContext, context string) (*Definition, *scope) {
 	name := hb.Labels[0]
-	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir, RequiredBackends: l.file.RequiredBackends,
-		Env: map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone}, MinIsolation: l.file.MinIsolation}
+	d := &Definition{Name: name, Key: key, Instance: name, File: l.path, Dir: l.file.Dir,
+		RequiredBackends: l.file.RequiredBackends,
+		Env:              map[string]string{}, Network: network.Network{Mode: sdk.NetworkNone},
+		MinIsolation: l.file.MinIsolation}
 	d.origin = &origin{ranges: ranges{}, sources: l.sources, context: context}
 	d.origin.ranges.set("", hb.DefRange)
 	for _, v := range l.varOrder {

@@ -26,7 +26,8 @@ var (
 
 // settings reads the hutch blocks. They are about the file and not about values, so everything in them is literal.
 func (l *loader) settings() {
-	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "the hutch block", origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
+	s := &scope{loader: l, ctx: &hcl.EvalContext{}, context: "the hutch block",
+		origin: &origin{ranges: ranges{}, sources: l.sources, context: "hutch"}}
 	seen := map[string]hcl.Range{}
 	for i, b := range l.blocks["hutch"] {
 		if i > 0 {

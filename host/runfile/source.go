@@ -88,7 +88,8 @@ func readSource(path, what string) ([]byte, *diag.Diagnostic) {
 		return fail(fmt.Sprintf("the %s %s cannot be read: %v", what, q, err), "")
 	}
 	if len(src) > bound.MaxFileSize {
-		return fail(fmt.Sprintf("the %s %s is larger than 512 KiB", what, q), "keep data in files of its own, and name them with file or files blocks")
+		return fail(fmt.Sprintf("the %s %s is larger than 512 KiB", what, q),
+			"keep data in files of its own, and name them with file or files blocks")
 	}
 	return src, nil
 }
@@ -145,12 +146,14 @@ func checkText(name string, src []byte) *hcl.Diagnostic {
 	}
 	switch {
 	case bytes.HasPrefix(src, []byte("\xef\xbb\xbf")):
-		return fail(0, 3, "the file begins with a byte order mark", "Save it as UTF-8 without one (in many editors: \"UTF-8\", not \"UTF-8 with BOM\").")
+		return fail(0, 3, "the file begins with a byte order mark",
+			"Save it as UTF-8 without one (in many editors: \"UTF-8\", not \"UTF-8 with BOM\").")
 	case bytes.HasPrefix(src, []byte("\xff\xfe")), bytes.HasPrefix(src, []byte("\xfe\xff")):
 		return fail(0, 2, "the file is UTF-16, not UTF-8", "Save it as UTF-8.")
 	}
 	if i := bytes.IndexByte(src, 0); i >= 0 {
-		return fail(i, 1, "the file holds a NUL byte", "A run file is plain text. To give a program binary data, keep it in a file of its own and name that with source.")
+		return fail(i, 1, "the file holds a NUL byte",
+			"A run file is plain text. To give a program binary data, keep it in a file of its own and name that with source.")
 	}
 	if !utf8.Valid(src) {
 		for i := 0; i < len(src); {
@@ -179,7 +182,8 @@ func parse(name string, src []byte) (*hclsyntax.Body, hcl.Diagnostics) {
 	}
 	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // the parser reports what is wrong with them
 	if where, reason := bound.CheckTokens(tokens); reason != "" {
-		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "the file is too complex", Detail: sentence(reason), Subject: &where}}
+		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "the file is too complex", Detail: sentence(reason),
+			Subject: &where}}
 	}
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -242,7 +246,8 @@ func (s sources) fromHCL(d *hcl.Diagnostic, context string) diag.Diagnostic {
 	if call != nil && call.CalledFunctionName() != "" && call.FunctionCallError() != nil {
 		name := call.CalledFunctionName()
 		if errors.As(call.FunctionCallError(), &file) {
-			out.Summary, out.Detail, out.Fix = fmt.Sprintf("%s() cannot read %s", name, diag.Quote(file.Path)), sentence(file.Reason), file.Fix
+			out.Summary, out.Detail, out.Fix = fmt.Sprintf("%s() cannot read %s", name, diag.Quote(file.Path)),
+				sentence(file.Reason), file.Fix
 		} else if errors.As(call.FunctionCallError(), &tmpl) {
 			inner := sources{tmpl.File: tmpl.Source}.fromHCL(tmpl.Diagnostic, "the template "+quote(tmpl.File))
 			(*finding)(&inner).related(name+"() is called here", *d.Subject)
@@ -329,7 +334,8 @@ var wordings = map[string]wording{
 	"Missing attribute separator": {"a comma or a line end is missing between two elements", "", ""},
 	"Missing argument separator": {"a comma or a closing parenthesis is missing",
 		"The arguments of a function are separated by commas and end with a ).", ""},
-	"Missing newline after argument": {"the line goes on after the end of the value", "", "put what follows on a line of its own"},
+	"Missing newline after argument": {"the line goes on after the end of the value", "",
+		"put what follows on a line of its own"},
 	"Invalid single-argument block definition": {"a block on one line holds one argument and ends there", "",
 		"put the arguments on lines of their own"},
 	"Unterminated tuple constructor expression":  {"this list is not closed", "", "add a ] where it ends"},
@@ -337,9 +343,11 @@ var wordings = map[string]wording{
 	"Unterminated function call":                 {"this function call is not closed", "", "add a ) where it ends"},
 	"Unterminated template string": {"a string or heredoc is not closed",
 		"A heredoc ends with a line that holds nothing but the word it began with.", ""},
-	"Unclosed configuration block": {"this block is not closed", "There is no closing brace for it before the end of the file.",
+	"Unclosed configuration block": {"this block is not closed",
+		"There is no closing brace for it before the end of the file.",
 		"add a } where the block ends"},
-	"Missing dynamic content block": {"this dynamic block has no content", "", "add content { … } with what each block holds"},
+	"Missing dynamic content block": {"this dynamic block has no content", "",
+		"add content { … } with what each block holds"},
 }
 
 // rewrite is the wording of a diagnostic that depends on text, the source that it points at, or on the whole line. The
@@ -358,7 +366,8 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 		case "'":
 			return wording{"strings are written in double quotes", "Single quotes mean nothing in HCL.", `write "text"`}
 		case ";":
-			return wording{"a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.", "remove it"}
+			return wording{"a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.",
+				"remove it"}
 		}
 	case "Attribute redefined":
 		if m := setAt().FindStringSubmatch(was.detail); m != nil {
@@ -369,8 +378,12 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 		switch {
 		case text == "}":
 			return wording{"this brace closes nothing", "", "remove it, or add the { that it belongs to"}
-		case text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < 'A' && r != '-' && (r < '0' || r > '9') }):
-			return wording{"an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }.", was.fix}
+		case text == "" || strings.ContainsFunc(text, func(r rune) bool {
+			return r < 'A' && r != '-' &&
+				(r < '0' || r > '9')
+		}):
+			return wording{"an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }.",
+				was.fix}
 		}
 		return wording{fmt.Sprintf("an equals sign or a brace is missing after %q", text), "",
 			fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)}
@@ -380,7 +393,8 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 		}
 	case "Invalid escape sequence":
 		if len(text) == 2 {
-			return wording{text + " means nothing in a string", "", fmt.Sprintf(`write \\%s for a backslash and %q`, text[1:], text[1:])}
+			return wording{text + " means nothing in a string", "",
+				fmt.Sprintf(`write \\%s for a backslash and %q`, text[1:], text[1:])}
 		}
 	case "Invalid multi-line string":
 		if i := strings.LastIndex(line, "${"); i >= 0 && !strings.Contains(line[i:], "}") {
@@ -507,12 +521,14 @@ func describe(v cty.Value) string {
 	case t == cty.Bool:
 		return fmt.Sprint(v.True())
 	case t.IsObjectType():
-		return plural(len(t.AttributeTypes()), "an object with no attributes", "object with 1 attribute", "object with %d attributes")
+		return plural(len(t.AttributeTypes()), "an object with no attributes", "object with 1 attribute",
+			"object with %d attributes")
 	case t.IsTupleType():
 		return plural(t.Length(), "an empty list", "list with 1 element", "list with %d elements")
 	case t.IsCollectionType():
 		n := v.LengthInt()
-		return plural(n, "an empty "+t.FriendlyName(), t.FriendlyName()+" with 1 element", t.FriendlyName()+" with %d elements")
+		return plural(n, "an empty "+t.FriendlyName(), t.FriendlyName()+" with 1 element",
+			t.FriendlyName()+" with %d elements")
 	}
 	return t.FriendlyName()
 }

@@ -123,7 +123,8 @@ func (l *loader) badType(diags hcl.Diagnostics, v *variable, a *hcl.Attribute) {
 			out.Fix = "write the type without quotes: type = " + v.AsString()
 		}
 		if out.Detail != "" && out.Fix == "" {
-			out.Detail += " Types are string, number, bool, any, list(T), set(T), map(T), tuple([T, …]) and object({name = T, …})."
+			out.Detail += " Types are string, number, bool, any, list(T), set(T), map(T), tuple([T, …]) and object({name = " +
+				"T, …})."
 		}
 		l.diags = append(l.diags, out)
 	}
@@ -181,8 +182,9 @@ func (l *loader) setVariables() bool {
 		if !v.failed && !l.validate(v) {
 			ok = false
 		}
-		l.file.Variables = append(l.file.Variables, Variable{Name: v.name, Type: typeexpr.TypeString(v.typ), Description: v.description,
-			Sensitive: v.sensitive, Origin: v.origin, Value: expression(v.value)})
+		l.file.Variables = append(l.file.Variables, Variable{Name: v.name, Type: typeexpr.TypeString(v.typ),
+			Description: v.description,
+			Sensitive:   v.sensitive, Origin: v.origin, Value: expression(v.value)})
 	}
 	return ok
 }
@@ -302,7 +304,8 @@ func (l *loader) settingValue(v *variable, s setting) (cty.Value, bool) {
 			for _, d := range diags[:1] {
 				out := l.sources.fromHCL(d, v.context())
 				out.Summary = fmt.Sprintf("the value of %q is not an HCL expression", v.name)
-				out.Fix = fmt.Sprintf("its type is %s; on a command line, quote the whole of it: --var '%s=…'", typeexpr.TypeString(v.typ), v.name)
+				out.Fix = fmt.Sprintf("its type is %s; on a command line, quote the whole of it: --var '%s=…'",
+					typeexpr.TypeString(v.typ), v.name)
 				l.addVariableError(v, out)
 			}
 			return cty.NilVal, false
@@ -335,7 +338,8 @@ func parseValue(name string, src []byte, b *bound.Budget) (hcl.Expression, hcl.D
 	}
 	tokens, _ := hclsyntax.LexExpression(src, name, hcl.InitialPos) // the parser reports what is wrong with them
 	if where, reason := bound.CheckTokens(tokens); reason != "" {
-		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "the value is too complex", Detail: sentence(reason), Subject: &where}}
+		return nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "the value is too complex", Detail: sentence(reason),
+			Subject: &where}}
 	}
 	expr, diags := hclsyntax.ParseExpression(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -367,7 +371,8 @@ func (l *loader) convertVariable(v *variable, value cty.Value, expr hcl.Expressi
 
 // variableError reports an error about the value of a variable, where it was given.
 func (l *loader) variableError(v *variable, summary, detail string) {
-	l.addVariableError(v, l.sources.at(diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Context: v.context()}, v.where))
+	l.addVariableError(v, l.sources.at(diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail,
+		Context: v.context()}, v.where))
 }
 
 // addVariableError adds where the value came from and where the variable is declared, and keeps the value of a
@@ -420,7 +425,8 @@ func (l *loader) validate(v *variable) bool {
 		if m, err := convert.Convert(message, cty.String); err == nil && !m.IsMarked() && m.IsKnown() && !m.IsNull() {
 			text = m.AsString()
 		}
-		d := diag.Diagnostic{Severity: diag.Error, Summary: fmt.Sprintf("the value of the variable %q is not allowed", v.name), Detail: text, Context: v.context()}
+		d := diag.Diagnostic{Severity: diag.Error, Summary: fmt.Sprintf("the value of the variable %q is not allowed",
+			v.name), Detail: text, Context: v.context()}
 		d.Values = values(rule.condition, l.ctx)
 		d = l.sources.at(d, v.where)
 		d.Related = []diag.Related{{Note: "the rule is here", Range: hcldiag.Range(rule.block)}}
@@ -524,7 +530,8 @@ func (g *given) readFile(path string) ([]setting, diag.Diagnostics) {
 	for _, d := range diags {
 		od := g.sources.fromHCL(d, "")
 		if strings.HasPrefix(d.Summary, "Unexpected ") && strings.HasSuffix(d.Summary, " block") {
-			od.Summary, od.Detail = "a file of variables has no blocks", "It gives values to variables that a run file declares, one NAME = VALUE a line."
+			od.Summary, od.Detail = "a file of variables has no blocks",
+				"It gives values to variables that a run file declares, one NAME = VALUE a line."
 		}
 		out = append(out, od)
 	}

@@ -12,7 +12,8 @@ import (
 // Attempt runs c in the sandbox id, a fork that was made for it, and writes down which run that was. The shell command
 // check, unless it is "", then judges the result in a copy of the sandbox, so that what it writes is no part of the
 // attempt. checked is nil where no check ran; the error is that of [Sandbox.Run].
-func (m *Manager) Attempt(ctx context.Context, id string, c Command, check string, streams run.Streams) (worked, checked *result.Result, err error) {
+func (m *Manager) Attempt(ctx context.Context, id string, c Command, check string, streams run.Streams) (worked,
+	checked *result.Result, err error) {
 	if worked, err = m.runIn(ctx, id, c, streams); err != nil {
 		return worked, nil, err
 	}
@@ -45,6 +46,7 @@ func (m *Manager) check(ctx context.Context, name, check string, c Command) (*re
 		return nil, err
 	}
 	id := made[0].ID
-	r, err := m.runIn(ctx, id, Command{Name: "check of " + c.Name, Argv: []string{"sh", "-c", check}, Timeout: c.Timeout, Output: c.Output}, run.Streams{})
+	r, err := m.runIn(ctx, id, Command{Name: "check of " + c.Name, Argv: []string{"sh", "-c", check}, Timeout: c.Timeout,
+		Output: c.Output}, run.Streams{})
 	return r, errors.Join(err, m.Remove(context.WithoutCancel(ctx), id, true))
 }

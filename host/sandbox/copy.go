@@ -142,7 +142,8 @@ func (w *cappedFile) tooLarge() error {
 }
 
 // treeOut copies a directory into dir, which is made when it is missing. why is what was said about it as a file.
-func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, allow map[judge.Rule]bool, why error) error {
+func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, allow map[judge.Rule]bool,
+	why error) error {
 	r, w := io.Pipe()
 	got := make(chan error, 1)
 	go func() {
@@ -168,9 +169,10 @@ func (s *Sandbox) treeOut(ctx context.Context, from, dir string, caps Caps, allo
 	if err == nil {
 		var root *os.Root
 		if root, err = os.OpenRoot(dir); err == nil {
-			_, err = tree.UnpackIf(ctx, io.MultiReader(strings.NewReader(string(first[:n])), r), root, caps, func(stage *os.Root) error {
-				return judge.RefuseCopy(stage, dir, allow)
-			})
+			_, err = tree.UnpackIf(ctx, io.MultiReader(strings.NewReader(string(first[:n])), r), root, caps,
+				func(stage *os.Root) error {
+					return judge.RefuseCopy(stage, dir, allow)
+				})
 			err = errors.Join(err, root.Close())
 		}
 	}
@@ -263,7 +265,8 @@ func (s *Sandbox) fileIn(ctx context.Context, from, dir, name string) (n sent, e
 	}
 	err = s.put(ctx, dir, func(w io.Writer) error {
 		t := tar.NewWriter(w)
-		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Truncate(time.Second)}); err != nil {
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(),
+			Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Truncate(time.Second)}); err != nil {
 			return err
 		}
 		sum := newSum(t)
@@ -397,7 +400,9 @@ func (s *Sandbox) copied(err error, c copied) error {
 func (m *Manager) moved(rec *store.SandboxRecord) (store.SandboxInfo, error) {
 	info, home := rec.Info(), m.store.Paths().Data
 	if original := m.store.Original(info.Home, info.ID); original != "" {
-		return info, fmt.Errorf("sandbox %q belongs to the store at %s, of which this one (%s) is a copy: work with it there; `hutch rm %s` removes the copy only", info.Name, original, home, info.Name)
+		return info,
+			fmt.Errorf("sandbox %q belongs to the store at %s, of which this one (%s) is a copy: work with it there; `hutch "+
+				"rm %s` removes the copy only", info.Name, original, home, info.Name)
 	}
 	if info.Home == home || info.Home == "" {
 		return info, nil

@@ -141,7 +141,8 @@ func (m *Manager) Remove(ctx context.Context, ref string, force bool) error {
 		return err
 	}
 	if info.State == store.SandboxDamaged && !force {
-		return fmt.Errorf("the record of sandbox %s is damaged: %s (-f removes it; what its backend made may stay)", info.ID, info.Damage)
+		return fmt.Errorf("the record of sandbox %s is damaged: %s (-f removes it; what its backend made may stay)", info.ID,
+			info.Damage)
 	}
 	rec, err := m.store.OpenSandbox(ctx, info.ID, true, alonePatience)
 	if errors.Is(err, store.ErrInUse) && force {
@@ -156,7 +157,8 @@ func (m *Manager) Remove(ctx context.Context, ref string, force bool) error {
 	defer rec.Close()
 	info = rec.Info()
 	if info.State != store.SandboxDamaged {
-		if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil && !errors.Is(err, store.ErrFull) {
+		if err := rec.Update(func(i *store.SandboxInfo) { i.State = store.SandboxRemoving }); err != nil &&
+			!errors.Is(err, store.ErrFull) {
 			return err
 		}
 	}
@@ -219,7 +221,8 @@ type GoneError struct {
 
 // Error implements error.
 func (e *GoneError) Error() string {
-	return "the sandbox " + e.Name + " is gone, only its record is left (`hutch rm " + e.Name + "` removes it): " + e.Err.Error()
+	return "the sandbox " + e.Name + " is gone, only its record is left (`hutch rm " + e.Name + "` removes it): " +
+		e.Err.Error()
 }
 
 // Unwrap returns what the backend says.
@@ -231,7 +234,8 @@ type BusyError struct{ Name string }
 
 // Error implements error.
 func (e *BusyError) Error() string {
-	return "the sandbox " + e.Name + " is in use: another hutch works in it (wait for it, or say -f to end what runs there)"
+	return "the sandbox " + e.Name +
+		" is in use: another hutch works in it (wait for it, or say -f to end what runs there)"
 }
 
 // Unwrap returns [store.ErrInUse].

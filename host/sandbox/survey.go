@@ -190,7 +190,8 @@ func bundleIn(r sdk.Ready) bool {
 // look asks the backend of one sandbox.
 func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool) Status {
 	p := m.store.Paths()
-	st := Status{SandboxInfo: info, Condition: string(info.State), Dir: p.Sandbox(info.ID), StateDir: p.SandboxState(info.ID)}
+	st := Status{SandboxInfo: info, Condition: string(info.State), Dir: p.Sandbox(info.ID),
+		StateDir: p.SandboxState(info.ID)}
 	if info.State != store.SandboxReady {
 		st.Problem = info.Damage
 		return st
@@ -222,7 +223,9 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 		return st
 	}
 	st.Condition, st.Details = string(status.State), status.Details
-	seen := status.State == sdk.StateReady || ready.Layers != nil && (status.State == sdk.StateAsleep || status.State == sdk.StateStopped) // else looking would wake it
+	// else looking would wake it
+	seen := status.State == sdk.StateReady || ready.Layers != nil &&
+		(status.State == sdk.StateAsleep || status.State == sdk.StateStopped)
 	if changes && seen && s.backend.Facts.Has(sdk.CapChanges) && info.Workspace.Mode == string(sdk.WorkspacePrivate) {
 		list, err := s.Changes(ctx)
 		if err != nil {
@@ -232,7 +235,8 @@ func (m *Manager) look(ctx context.Context, info store.SandboxInfo, changes bool
 		st.Changes = &ChangeCount{}
 		for _, c := range list {
 			if info.Workspace.Omits(c.Path) {
-				st.Changes.Commits = st.Changes.Commits || c.Path == ".git/packed-refs" || strings.HasPrefix(c.Path, ".git/refs/") && !c.NewMode.IsDir()
+				st.Changes.Commits = st.Changes.Commits || c.Path == ".git/packed-refs" ||
+					strings.HasPrefix(c.Path, ".git/refs/") && !c.NewMode.IsDir()
 				continue
 			}
 			st.Changes.Entries++

@@ -97,7 +97,8 @@ func (o *Options) check() error {
 		o.Module = "example.com/hutch-backend-" + o.Name
 	}
 	if err := module.CheckPath(o.Module); err != nil {
-		return diag.Errorf("%s cannot be a module path: %v", diag.Quote(o.Module), err).WithFix("write it as in github.com/you/hutch-backend-%s", o.Name)
+		return diag.Errorf("%s cannot be a module path: %v", diag.Quote(o.Module),
+			err).WithFix("write it as in github.com/you/hutch-backend-%s", o.Name)
 	}
 	if o.Dir == "" {
 		o.Dir = "hutch-backend-" + o.Name
@@ -107,7 +108,8 @@ func (o *Options) check() error {
 		return diag.Errorf("the directory cannot be used: %v", err)
 	}
 	if len(entries) > 0 {
-		return diag.Errorf("the directory %s is not empty", diag.Quote(o.Dir)).WithFix("name another one with --dir, or remove what is in it")
+		return diag.Errorf("the directory %s is not empty",
+			diag.Quote(o.Dir)).WithFix("name another one with --dir, or remove what is in it")
 	}
 	if o.Version == "" {
 		o.Version = "v0.0.0"
@@ -118,8 +120,10 @@ func (o *Options) check() error {
 	if o.Replace, err = filepath.Abs(o.Replace); err != nil {
 		return err
 	}
-	if mod, err := os.ReadFile(filepath.Join(o.Replace, "go.mod")); err != nil || !bytes.HasPrefix(mod, []byte("module github.com/hutch-run/hutch\n")) {
-		return diag.Errorf("%s is not the source of hutch", diag.Quote(o.Replace)).WithFix("--replace wants the directory that holds hutch's go.mod")
+	if mod, err := os.ReadFile(filepath.Join(o.Replace, "go.mod")); err != nil ||
+		!bytes.HasPrefix(mod, []byte("module github.com/hutch-run/hutch\n")) {
+		return diag.Errorf("%s is not the source of hutch",
+			diag.Quote(o.Replace)).WithFix("--replace wants the directory that holds hutch's go.mod")
 	}
 	return nil
 }
@@ -142,7 +146,8 @@ func (o *Options) render(path string) ([]byte, error) {
 		replace = fmt.Sprintf("%q", replace)
 	}
 	var b bytes.Buffer
-	if err := t.Execute(&b, map[string]string{"Name": o.Name, "Module": o.Module, "Version": o.Version, "Replace": replace, "Go": goVersion, "Sys": sysVersion}); err != nil {
+	if err := t.Execute(&b, map[string]string{"Name": o.Name, "Module": o.Module, "Version": o.Version,
+		"Replace": replace, "Go": goVersion, "Sys": sysVersion}); err != nil {
 		return nil, err
 	}
 	if strings.HasSuffix(path, ".go.tmpl") {

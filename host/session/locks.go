@@ -28,7 +28,8 @@ type locks struct {
 }
 
 func newLocks(p store.Paths) *locks {
-	return &locks{installed: p.Installed(), own: p.InstalledLock(), runs: map[string]string{}, read: map[string]*lockfile.File{}}
+	return &locks{installed: p.Installed(), own: p.InstalledLock(), runs: map[string]string{},
+		read: map[string]*lockfile.File{}}
 }
 
 // use adds the lock files beside run files.
@@ -114,14 +115,16 @@ func (l *locks) selection(path string, b *lockfile.Backend) (*backend.Selection,
 			have = append(have, p.Name)
 		}
 		return nil, &backend.LockError{Name: b.Name, Lock: path, Fix: "name another backend in the run file",
-			Found: fmt.Sprintf("it names version %s, which is not for %s but for %s", b.Version, backend.Platform, strings.Join(have, ", "))}
+			Found: fmt.Sprintf("it names version %s, which is not for %s but for %s", b.Version, backend.Platform,
+				strings.Join(have, ", "))}
 	case !slices.Contains(b.Protocols, Protocol):
 		fix = "run hutch init -upgrade " + l.runs[path]
 		if path == l.own {
 			fix = "run hutch backend install " + b.Source + " for a newer version"
 		}
 		return nil, &backend.LockError{Name: b.Name, Lock: path, Fix: fix + ", or another version of hutch",
-			Found: fmt.Sprintf("it names version %s, which speaks protocol %s, and this hutch speaks %d", b.Version, strings.Trim(fmt.Sprint(b.Protocols), "[]"), Protocol)}
+			Found: fmt.Sprintf("it names version %s, which speaks protocol %s, and this hutch speaks %d", b.Version,
+				strings.Trim(fmt.Sprint(b.Protocols), "[]"), Protocol)}
 	}
 	return &backend.Selection{
 		Lock: path, Source: b.Source, Version: b.Version, SHA256: p.Binary, Beside: p.Beside, Fix: fix,

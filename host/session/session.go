@@ -132,7 +132,8 @@ func (s *Session) openPool() (*backend.Pool, error) {
 		at = dir.Path()
 	}
 	p := backend.NewPool(backend.Options{
-		Dir: at, Keeper: s.opt.Keeper, CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version, Temp: store.TempName("backend"), Executable: s.opt.Executable, Log: s.warn,
+		Dir: at, Keeper: s.opt.Keeper, CacheDir: s.store.Paths().Backends(), HostVersion: s.opt.Version,
+		Temp: store.TempName("backend"), Executable: s.opt.Executable, Log: s.warn,
 		LogDir: s.store.Paths().BackendLogs(), Overrides: conf.BackendPaths, Locks: s.locks,
 		CallTimeout: conf.BackendTimeout, Waiting: s.opt.Warn, Trusted: s.trusted(conf),
 	})
@@ -154,7 +155,8 @@ func (s *Session) trusted(c *config.Config) func(name, path, sha256 string, o ba
 	return func(name, path, sha256 string, o backend.Origin) error {
 		p := install.Installed{Name: name, Program: path, SHA256: sha256}
 		refusal := &backend.StartError{Name: name, Path: path,
-			Fix: fmt.Sprintf("hutch backend install or hutch init brings a signed release; %s says whose signatures are wanted", s.store.Paths().ConfigFile())}
+			Fix: fmt.Sprintf("hutch backend install or hutch init brings a signed release; %s says whose signatures are wanted",
+				s.store.Paths().ConfigFile())}
 		switch o.From {
 		case backend.FromConfig, backend.FromBundle, backend.FromOptions:
 			return nil
@@ -162,7 +164,8 @@ func (s *Session) trusted(c *config.Config) func(name, path, sha256 string, o ba
 			if !trust.Required {
 				return nil
 			}
-			refusal.Found = backend.EnvPath + ` names it, it has no signature, and your configuration says signatures = "required"`
+			refusal.Found = backend.EnvPath +
+				` names it, it has no signature, and your configuration says signatures = "required"`
 			refusal.Fix = fmt.Sprintf("name it in backend_paths of %s", s.store.Paths().ConfigFile())
 			return refusal
 		case backend.FromLock:
@@ -211,7 +214,8 @@ func (s *Session) warn(l backend.Line) {
 		}
 		s.opt.Warn(fmt.Sprintf("backend %q: %s", l.Backend, text))
 	case n == mostWarnings+1:
-		s.opt.Warn(fmt.Sprintf("backend %q goes on in its log: %s", l.Backend, filepath.Join(s.store.Paths().BackendLogs(), l.Backend+".log")))
+		s.opt.Warn(fmt.Sprintf("backend %q goes on in its log: %s", l.Backend,
+			filepath.Join(s.store.Paths().BackendLogs(), l.Backend+".log")))
 	}
 }
 
@@ -290,7 +294,8 @@ func (s *Session) Destroy(ctx context.Context, i store.Intent) error {
 	if errors.As(err, &missing) && i.Binary != "" {
 		// It is not where backends are looked for any more; the very binary that made the sandbox will do, and no other.
 		if b, err = p.Open(ctx, i.Binary); err == nil && i.BinarySHA256 != "" && b.SHA256 != i.BinarySHA256 {
-			return fmt.Errorf("backend %q is not installed, and %s is not the binary that made the sandbox any more", i.Backend, i.Binary)
+			return fmt.Errorf("backend %q is not installed, and %s is not the binary that made the sandbox any more", i.Backend,
+				i.Binary)
 		}
 	}
 	if err != nil {
@@ -325,7 +330,8 @@ func (s *Session) Lost(ctx context.Context) ([]store.Intent, error) {
 			continue
 		}
 		for _, h := range handles {
-			found = append(found, store.Intent{ID: h.ID, Backend: name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: s.store.Owner(), Handle: h.Data})
+			found = append(found, store.Intent{ID: h.ID, Backend: name, Binary: b.Path, BinarySHA256: b.SHA256,
+				Owner: s.store.Owner(), Handle: h.Data})
 		}
 	}
 	return found, errors.Join(errs...)
@@ -385,7 +391,8 @@ func (s *Session) Sandboxes(progress func(run.Progress)) (*sandbox.Manager, erro
 	}
 	return sandbox.New(sandbox.Options{
 		Run: run.Options{
-			Store: s.store, Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: progress, TakeBase: review.WriteBase,
+			Store: s.store, Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: progress,
+			TakeBase: review.WriteBase,
 		},
 		Destroy: s.Destroy,
 	}), nil
@@ -412,7 +419,8 @@ func (s *Session) CheckBlocks(ctx context.Context, defs []*runfile.Definition) (
 			case err != nil:
 				if !missing[block.Name] {
 					missing[block.Name] = true
-					w := d.Diagnose(fmt.Sprintf("backend[%d]", i), fmt.Sprintf("the block of backend %q is not checked: %v", block.Name, err), "", "")
+					w := d.Diagnose(fmt.Sprintf("backend[%d]", i), fmt.Sprintf("the block of backend %q is not checked: %v",
+						block.Name, err), "", "")
 					w.Severity = diag.Warning
 					out = append(out, w)
 				}

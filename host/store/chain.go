@@ -181,9 +181,9 @@ func (c *chain) setAside(run string, offset, n int64) error {
 	return err
 }
 
-// lastLine decodes the last complete line of the first size bytes of f, which is zero where nothing is whole, and says how
-// many bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine can
-// leave, are such bytes too.
+// lastLine decodes the last complete line of the first size bytes of f, which is zero where nothing is whole, and says
+// how many bytes follow that are not a complete line. Zero bytes after the last newline, which a crash of the machine
+// can leave, are such bytes too.
 func lastLine(f io.ReaderAt, size int64) (last decoded, torn int64, err error) {
 	end, err := lastNewline(f, size)
 	if err != nil || end < 0 {
@@ -368,28 +368,35 @@ const (
 
 // The types that a run writes about itself.
 const (
-	EventPlan            EventType = "plan"             // backends looked at, and why each was taken or skipped
-	EventCode            EventType = "code"             // declared files were written
-	EventSandboxCreate   EventType = "sandbox.create"   // about to make a sandbox
-	EventSandboxReady    EventType = "sandbox.ready"    // made, with how each limit is held
-	EventSandboxDestroy  EventType = "sandbox.destroy"  // unmade
-	EventDependencies    EventType = "dependencies"     // installed, or taken from the cache
-	EventExecStart       EventType = "exec.start"       // a command began
-	EventExecEnd         EventType = "exec.end"         // a command ended, with its cause
-	EventNetworkDenied   EventType = "network.denied"   // the command asked for a destination that no rule allows, or that a rule denies
-	EventNetworkRequests EventType = "network.requests" // requests to a host of a secret, after the event of that destination
+	EventPlan           EventType = "plan"            // backends looked at, and why each was taken or skipped
+	EventCode           EventType = "code"            // declared files were written
+	EventSandboxCreate  EventType = "sandbox.create"  // about to make a sandbox
+	EventSandboxReady   EventType = "sandbox.ready"   // made, with how each limit is held
+	EventSandboxDestroy EventType = "sandbox.destroy" // unmade
+	EventDependencies   EventType = "dependencies"    // installed, or taken from the cache
+	EventExecStart      EventType = "exec.start"      // a command began
+	EventExecEnd        EventType = "exec.end"        // a command ended, with its cause
+	// the command asked for a destination that no rule allows, or that a rule denies
+	EventNetworkDenied EventType = "network.denied"
+	// requests to a host of a secret, after the event of that destination
+	EventNetworkRequests EventType = "network.requests"
 	EventNetworkAllowed  EventType = "network.allowed"  // the command used a destination of its filtered network
 	EventChanges         EventType = "workspace.change" // what differs in the workspace
 	EventOutputs         EventType = "outputs"          // files were collected
 	EventSandboxReset    EventType = "sandbox.reset"    // in a persistent sandbox's chain: it was recreated
 	EventSandboxStop     EventType = "sandbox.stop"     // in a persistent sandbox's chain: it was stopped
 	EventSandboxStart    EventType = "sandbox.start"    // in a persistent sandbox's chain: it was started again
-	EventSandboxRecord   EventType = "sandbox.record"   // in a persistent sandbox's chain: a file of its record is about to be rewritten
-	EventSandboxCopy     EventType = "sandbox.copy"     // in a persistent sandbox's chain: files were put in or taken out by hand
-	EventSandboxWrite    EventType = "sandbox.write"    // in a persistent sandbox's chain: a file was written or edited by hand
-	EventSandboxDelete   EventType = "sandbox.delete"   // in a persistent sandbox's chain: a file or directory was removed by hand
-	EventSandboxApply    EventType = "sandbox.apply"    // in a persistent sandbox's chain: changes were brought back to its project
-	EventSandboxUndo     EventType = "sandbox.undo"     // in a persistent sandbox's chain: an apply was taken back
+	// in a persistent sandbox's chain: a file of its record is about to be rewritten
+	EventSandboxRecord EventType = "sandbox.record"
+	// in a persistent sandbox's chain: files were put in or taken out by hand
+	EventSandboxCopy EventType = "sandbox.copy"
+	// in a persistent sandbox's chain: a file was written or edited by hand
+	EventSandboxWrite EventType = "sandbox.write"
+	// in a persistent sandbox's chain: a file or directory was removed by hand
+	EventSandboxDelete EventType = "sandbox.delete"
+	// in a persistent sandbox's chain: changes were brought back to its project
+	EventSandboxApply EventType = "sandbox.apply"
+	EventSandboxUndo  EventType = "sandbox.undo" // in a persistent sandbox's chain: an apply was taken back
 )
 
 // The types that a loop of a model writes about itself.
@@ -530,8 +537,8 @@ func splitFiles(files []FileRef) [][]FileRef {
 }
 
 // The audit chain of the store has an entry when a record begins, one when a run ends, one when hutch removes a record,
-// and one each time a persistent sandbox was changed by hand or used by a run. It pins the head of each chain, so that a
-// record of which the whole directory was replaced, cut or taken away is noticed.
+// and one each time a persistent sandbox was changed by hand or used by a run. It pins the head of each chain, so that
+// a record of which the whole directory was replaced, cut or taken away is noticed.
 
 // auditHead is the data of an entry about a record that stays: how far its chain goes.
 type auditHead struct {

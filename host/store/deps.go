@@ -38,7 +38,8 @@ const lockSuffix = ".lock"
 // and writable by nobody. Of several processes that want the same entry one builds and the others wait, or end with
 // ctx. lang and key are made of a-z, 0-9, '.', '_' and '-' and begin with a letter or digit; key does not end with
 // ".lock". Release the entry when the run has ended; until then [Store.GC] leaves it alone.
-func (s *Store) Deps(ctx context.Context, lang, key string, build func(ctx context.Context, dir string) error) (*DepsEntry, error) {
+func (s *Store) Deps(ctx context.Context, lang, key string,
+	build func(ctx context.Context, dir string) error) (*DepsEntry, error) {
 	if !isDepsName(lang, 64) || !isDepsName(key, 128) || filepath.Ext(key) == lockSuffix {
 		return nil, fmt.Errorf("dependency entry %.80q of %.80q: not a name for one", key, lang)
 	}

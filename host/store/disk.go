@@ -32,7 +32,8 @@ func diskError(verb, path string, err error) error {
 	}
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {
-			return fmt.Errorf("%w: %s %s: %w (make room, or remove old runs, as `hutch gc --keep-runs 20` does)", ErrFull, verb, path, err)
+			return fmt.Errorf("%w: %s %s: %w (make room, or remove old runs, as `hutch gc --keep-runs 20` does)", ErrFull, verb,
+				path, err)
 		}
 	}
 	return fmt.Errorf("%s %s: %w", verb, path, err)
@@ -42,7 +43,9 @@ func diskError(verb, path string, err error) error {
 // which anybody else may write: they could replace what we trust. It returns the path without links.
 func privateDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); errors.Is(err, syscall.ENOTDIR) {
-		return "", fmt.Errorf("%w: %s is not a directory, or below something that is not one (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir)
+		return "",
+			fmt.Errorf("%w: %s is not a directory, or below something that is not one (set HUTCH_HOME to a directory of your "+
+				"own)", ErrUnsafe, dir)
 	} else if err != nil {
 		return "", diskError("make", dir, err)
 	}
@@ -71,7 +74,8 @@ func checkPrivate(dir string) error {
 	case !fi.IsDir():
 		return fmt.Errorf("%w: %s is not a directory", ErrUnsafe, dir)
 	case ok && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%w: %s belongs to uid %d and hutch runs as uid %d (set HUTCH_HOME to a directory of your own)", ErrUnsafe, dir, st.Uid, os.Geteuid())
+		return fmt.Errorf("%w: %s belongs to uid %d and hutch runs as uid %d (set HUTCH_HOME to a directory of your own)",
+			ErrUnsafe, dir, st.Uid, os.Geteuid())
 	case fi.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%w: others may write %s, mode %04o (chmod go-w %s)", ErrUnsafe, dir, fi.Mode().Perm(), dir)
 	}
@@ -87,7 +91,8 @@ func checkAncestors(dir string) error {
 			return diskError("look at", parent, err)
 		}
 		if fi.IsDir() && fi.Mode().Perm()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 {
-			return fmt.Errorf("%w: everybody may write %s, mode %04o, which %s lies in (chmod o-w %s, or set HUTCH_HOME elsewhere)", ErrUnsafe, parent, fi.Mode().Perm(), dir, parent)
+			return fmt.Errorf("%w: everybody may write %s, mode %04o, which %s lies in (chmod o-w %s, or set HUTCH_HOME "+
+				"elsewhere)", ErrUnsafe, parent, fi.Mode().Perm(), dir, parent)
 		}
 		if parent == filepath.Dir(parent) {
 			return nil

@@ -8,7 +8,6 @@
 //
 // # A run's directory
 //
-//	events.jsonl     the event chain. Its first event says who, what and when, with the run as evaluated (secrets redacted
 //	                 by the caller); its last one how it ended, with the result. It is read-only once it is finished
 //	                 and the audit chain knows its end
 //	code/            every declared file exactly as the sandbox sees it

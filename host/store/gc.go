@@ -37,7 +37,8 @@ type GCOptions struct {
 
 // The kinds of things that gc removes.
 const (
-	GCSandbox      = "sandbox"      // what an orphaned intent made, or a persistent sandbox that was half made or half removed
+	// what an orphaned intent made, or a persistent sandbox that was half made or half removed
+	GCSandbox      = "sandbox"
 	GCRun          = "run"          // an old run, or an old loop with its runs
 	GCIngested     = "ingested"     // an old run that was made of an answer; the records of its executions are runs
 	GCDependencies = "dependencies" // an unused entry of the dependency cache

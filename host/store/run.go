@@ -513,8 +513,8 @@ func (r *record) create(fill func(dir string) (Event, error)) (err error) {
 }
 
 // append appends an event, or several of the same type where its files do not fit into one: the first has the
-// data. They follow the events before, in the same write. It calls then, unless it is nil, while nobody else can append.
-// The caller holds the mutex.
+// data. They follow the events before, in the same write. It calls then, unless it is nil, while nobody else can
+// append. The caller holds the mutex.
 func (r *record) append(
 	typ EventType, data any, files []FileRef, then func() error, before ...Event) (auditHead, error) {
 	b, err := marshalData(typ, data)

@@ -160,8 +160,8 @@ func (r *Record) Definition() (json.RawMessage, error) {
 	return b.Definition, nil
 }
 
-// Result is the result as JSON, with the head of the chain as its member `events`; a run without one gives an error that
-// is [fs.ErrNotExist].
+// Result is the result as JSON, with the head of the chain as its member `events`; a run without one gives an error
+// that is [fs.ErrNotExist].
 func (r *Record) Result() (json.RawMessage, error) {
 	_, last, err := r.store.readEnds(r.ID)
 	if err != nil {

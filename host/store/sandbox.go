@@ -382,7 +382,8 @@ func (r *SandboxRecord) LinkBase(from string) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref}, func() error { return os.Link(r.store.paths.SandboxBase(from), r.Base()) })
+	head, err := r.append(EventSandboxRecord, nil, []FileRef{ref},
+		func() error { return os.Link(r.store.paths.SandboxBase(from), r.Base()) })
 	if err != nil {
 		return diskError("link", r.Base(), err)
 	}

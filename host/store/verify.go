@@ -28,13 +28,16 @@ const (
 	ProblemFileMissing  Problem = "file_missing"  // a file that an event points at is gone
 	ProblemFileChanged  Problem = "file_changed"  // it differs in size or content
 	ProblemHeadMismatch Problem = "head_mismatch" // the audit chain, or a loop, names another head
-	ProblemUnfinished   Problem = "unfinished"    // the host ended before the record was complete: it was killed, or the disk was full
-	ProblemRecord       Problem = "record"        // the short record or the private part of a sandbox cannot be read
-	ProblemRunMissing   Problem = "run_missing"   // the audit chain knows a run that is not there and was not removed by hutch
-	ProblemUnknownRun   Problem = "unknown_run"   // a run is there that the audit chain does not know
-	ProblemUnknownFile  Problem = "unknown_file"  // a file is there that no event names
+	// the host ended before the record was complete: it was killed, or the disk was full
+	ProblemUnfinished Problem = "unfinished"
+	ProblemRecord     Problem = "record" // the short record or the private part of a sandbox cannot be read
+	// the audit chain knows a run that is not there and was not removed by hutch
+	ProblemRunMissing  Problem = "run_missing"
+	ProblemUnknownRun  Problem = "unknown_run"  // a run is there that the audit chain does not know
+	ProblemUnknownFile Problem = "unknown_file" // a file is there that no event names
 
-	ProblemSandboxMissing Problem = "sandbox_missing" // the audit chain knows a persistent sandbox that is not there and was not removed by hutch
+	// the audit chain knows a persistent sandbox that is not there and was not removed by hutch
+	ProblemSandboxMissing Problem = "sandbox_missing"
 	ProblemUnknownSandbox Problem = "unknown_sandbox" // a persistent sandbox is there that the audit chain does not know
 )
 

@@ -132,7 +132,8 @@ func (f *Fence) completes(r rune) bool {
 	for i := range f.views {
 		skip[i] = i > 0 && f.views[i].escape(r, i > 1)
 	}
-	if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\t' {
+	if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
+		r != '\t' {
 		return false
 	}
 	found := false

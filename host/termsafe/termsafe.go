@@ -21,7 +21,8 @@ func String(s string) string { return escape(s, true) }
 // Line is [String] for text that has to stay on one line: newlines and tabs are shown as escapes too.
 func Line(s string) string { return escape(s, false) }
 
-// Clip shortens a text to at most so many bytes, not inside of a character, and marks that with …, which comes on top.
+// Clip shortens a text to at most so many bytes, not inside of a character, and marks that with …, which comes on
+// top.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -202,7 +202,8 @@ var errChanged = errors.New("nothing was applied: what you looked at has changed
 func (s *Server) apply(
 	ctx context.Context, m *sandbox.Manager, info store.SandboxInfo, form url.Values, n *notice,
 ) error {
-	merge, policy, argv := form.Get("merge") != "", review.Policy{Partial: form.Get("partial") != "", Allow: map[judge.Rule]bool{}}, []string{"hutch", "apply", nameOf(info)}
+	merge, policy, argv := form.Get("merge") != "", review.Policy{Partial: form.Get("partial") != "",
+		Allow: map[judge.Rule]bool{}}, []string{"hutch", "apply", nameOf(info)}
 	paths, err := derefs(form["path"])
 	take, terr := derefs(form["take"])
 	if err := errors.Join(err, terr); err != nil {
@@ -405,7 +406,8 @@ func looked(
 		if _, ok := places[c.Path]; ok {
 			continue // it is another one since
 		}
-		if print, ok := want[c.Path]; ok && print != fingerprint(d.Changes[i]) && slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change == c }) {
+		if print, ok := want[c.Path]; ok && print != fingerprint(d.Changes[i]) &&
+			slices.ContainsFunc(picks, func(k review.Pick) bool { return k.Change == c }) {
 			n.Lines = append(n.Lines, review.Quote(c.Path)+": it is not as it was shown")
 		}
 	}
@@ -423,7 +425,8 @@ func chosen(picks []review.Pick, all []*review.Change, paths []string) []review.
 	}
 	return slices.DeleteFunc(picks, func(k review.Pick) bool {
 		inside := review.Shown(within(k.Change, all))
-		return !ticked[k.Change.Path] && (len(inside) == 0 || slices.ContainsFunc(inside, func(c *review.Change) bool { return !ticked[c.Path] }))
+		return !ticked[k.Change.Path] && (len(inside) == 0 ||
+			slices.ContainsFunc(inside, func(c *review.Change) bool { return !ticked[c.Path] }))
 	})
 }
 
@@ -459,7 +462,8 @@ func (s *Server) undo(ctx context.Context, info store.SandboxInfo, n *notice) er
 	if err != nil {
 		return err
 	}
-	n.Text, n.Lines = fmt.Sprintf("%s of %s restored to what was before the apply", plural(len(a.Paths), "path"), a.Project), notes
+	n.Text, n.Lines = fmt.Sprintf("%s of %s restored to what was before the apply", plural(len(a.Paths), "path"),
+		a.Project), notes
 	return nil
 }
 
@@ -478,7 +482,8 @@ func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string)
 		defer s.works.end(v)
 		sb, err := s.manager.Open(ctx, info.ID, sandbox.Shared)
 		if err == nil {
-			_, err = sb.Run(ctx, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line}, Begun: sync.OnceFunc(func() { close(begun) })}, run.Streams{})
+			_, err = sb.Run(ctx, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line},
+				Begun: sync.OnceFunc(func() { close(begun) })}, run.Streams{})
 			err = errors.Join(err, sb.Close())
 		}
 		ended <- err

@@ -47,7 +47,8 @@ type fileServer struct {
 }
 
 func newFileServer(port int, st *store.Store) *fileServer {
-	return &fileServer{port: port, key: []byte(rand.Text()), open: func(run, name string) (*os.File, error) { return openOutput(st, run, name) }}
+	return &fileServer{port: port, key: []byte(rand.Text()),
+		open: func(run, name string) (*os.File, error) { return openOutput(st, run, name) }}
 }
 
 // openOutput opens a file that a run left.
@@ -87,7 +88,8 @@ const filePolicy = "sandbox; default-src 'none'; frame-ancestors 'none'"
 func (f *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	for name, value := range map[string]string{
-		"Content-Security-Policy": filePolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+		"Content-Security-Policy": filePolicy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Referrer-Policy":            "no-referrer",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-site", "Cache-Control": "no-store",
 	} {
 		h.Set(name, value)

@@ -35,7 +35,8 @@ type guard struct {
 }
 
 func newGuard(at *net.TCPAddr, files int) *guard {
-	return &guard{port: at.Port, prefix: "/" + rand.Text(), session: rand.Text(), csrf: rand.Text(), policy: policy(files), used: func(string) {}}
+	return &guard{port: at.Port, prefix: "/" + rand.Text(), session: rand.Text(), csrf: rand.Text(),
+		policy: policy(files), used: func(string) {}}
 }
 
 func (g *guard) link() string {
@@ -72,7 +73,8 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 // the port of files, and nothing else.
 func policy(files int) string {
 	return fmt.Sprintf("default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "+
-		"img-src http://127.0.0.1:%[1]d http://localhost:%[1]d; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", files)
+		"img-src http://127.0.0.1:%[1]d http://localhost:%[1]d; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		files)
 }
 
 // protect serves next to who has the cookie.
@@ -117,7 +119,8 @@ func (g *guard) enter(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, "this link is not valid any more; hutch ui prints one that is")
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: g.session, Path: g.prefix, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: g.session, Path: g.prefix, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><title>hutch</title>`+
 		`<meta http-equiv="refresh" content="0; url=%[1]s/"><p><a href="%[1]s/">hutch</a></p></html>`, g.prefix)

@@ -204,7 +204,8 @@ func (s *Server) build(rec records) *overview {
 	defer s.latest.mu.Unlock()
 	for _, b := range rec.boxes {
 		k, uses := s.latest.boxes[b.ID], ""
-		st, layer, facts := sandbox.Status{SandboxInfo: b, Condition: string(b.State), Problem: b.Damage, Dir: s.store.Paths().Sandbox(b.ID)}, "", (*sdk.Facts)(nil)
+		st, layer, facts := sandbox.Status{SandboxInfo: b, Condition: string(b.State), Problem: b.Damage,
+			Dir: s.store.Paths().Sandbox(b.ID)}, "", (*sdk.Facts)(nil)
 		if k != nil && k.status != nil && b.State == store.SandboxReady {
 			st, layer, facts = *k.status, k.layer, k.facts
 			st.SandboxInfo = b

@@ -356,7 +356,8 @@ func (c *card) wrote(list []fileRow) {
 
 // within are the changes in a directory that is new or gone; of anything else there are none.
 func within(c *review.Change, all []*review.Change) (list []*review.Change) {
-	if c.Kind != review.Added && c.Kind != review.Deleted || c.Old.Type != review.Directory && c.New.Type != review.Directory {
+	if c.Kind != review.Added && c.Kind != review.Deleted ||
+		c.Old.Type != review.Directory && c.New.Type != review.Directory {
 		return nil
 	}
 	for _, o := range all {
@@ -580,7 +581,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	p := &runPage{Info: rec.Info, Dir: rec.Dir, Ours: s.works.has(rec.ID)}
 	if raw, err := rec.Result(); err == nil && rec.Kind == store.KindRun {
 		if res, err := result.Decode(raw); err == nil {
-			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res), s.shownFiles(r.Host, rec.ID, res.Outputs)
+			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res),
+				s.shownFiles(r.Host, rec.ID, res.Outputs)
 			p.Denied, p.Denials = denials(res)
 			var words []string
 			for _, a := range res.Command {

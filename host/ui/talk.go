@@ -83,7 +83,8 @@ func conversation(s *store.Store, i store.Info) (*talk, error) {
 			n.say("model", c.Answer.Text)
 		}
 		for _, a := range c.Tools {
-			n.Tools = append(n.Tools, tool{a.Name, record.Gist(a.Arguments), clipped(a.Arguments), clipped(a.Result), a.Run, a.IsError})
+			n.Tools = append(n.Tools, tool{a.Name, record.Gist(a.Arguments), clipped(a.Arguments), clipped(a.Result), a.Run,
+				a.IsError})
 		}
 		t.Turns = append(t.Turns, n)
 	}
@@ -131,6 +132,7 @@ func budget(p *record.Past) (list []spent) {
 	add("answers", int64(len(p.Calls)), int64(d.Model.Budget.Turns), number)
 	add("tokens", p.Usage.InputTokens+p.Usage.OutputTokens, d.Model.Budget.Tokens, number)
 	add("tool calls", int64(tools), int64(d.ToolCalls), number)
-	add("time", int64(end.Sub(p.Info.Started)), int64(d.Model.Budget.Time), func(n int64) string { return time.Duration(n).Round(time.Second).String() })
+	add("time", int64(end.Sub(p.Info.Started)), int64(d.Model.Budget.Time),
+		func(n int64) string { return time.Duration(n).Round(time.Second).String() })
 	return list
 }

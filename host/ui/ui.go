@@ -112,7 +112,8 @@ type Call struct {
 
 // Run serves until ctx ends. say prints a line on stdout, note prints a message for the user.
 func Run(ctx context.Context, c Call, say func(line string), note func(format string, args ...any)) (err error) {
-	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
+	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch,
+		Warn: func(line string) { note("%s", line) }})
 	if err != nil {
 		return err
 	}

@@ -53,8 +53,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 const sizeUnits = "B, KiB, MiB, GiB, TiB (or k, m, g, t), KB, MB, GB, TB"
 
 // ParseSize reads a number of bytes with its unit: 512MiB, 1.5GiB, 64k, 1g, 100MB. k, m, g and t alone are binary, as
-// docker takes them, and so are KiB … TiB and Ki … Ti; KB … TB are decimal. Case does not count. A number without a
-// unit is refused: B says bytes. A fraction of a byte is dropped; the result is from 1 to 2^63-1.
+// docker takes them, and so are KiB … TiB and Ki … Ti; KB … TB are decimal. Case does not count. A number without
+// a unit is refused: B says bytes. A fraction of a byte is dropped; the result is from 1 to 2^63-1.
 func ParseSize(s string) (int64, error) {
 	number, unit := split(s)
 	if number == "" {
@@ -107,7 +107,8 @@ func FormatSize(n int64) string {
 		name   string
 		factor int64
 	}{
-		{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"TB", 1e12}, {"MiB", 1 << 20}, {"GB", 1e9}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3},
+		{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"TB", 1e12}, {"MiB", 1 << 20}, {"GB", 1e9}, {"MB", 1e6}, {"KiB", 1 << 10},
+		{"KB", 1e3},
 	} {
 		if n != 0 && n%u.factor == 0 {
 			return fmt.Sprintf("%d%s", n/u.factor, u.name)
@@ -128,7 +129,9 @@ func ParseDuration(s string) (time.Duration, error) {
 		d, err = time.Duration(days)*24*time.Hour, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a duration; write numbers with their units (ms, s, m, h), such as 30s or 1m30s, or days, such as 3d", quote(s))
+		return 0,
+			fmt.Errorf("%s is not a duration; write numbers with their units (ms, s, m, h), such as 30s or 1m30s, or days, "+
+				"such as 3d", quote(s))
 	}
 	if d <= 0 {
 		return 0, fmt.Errorf("%s is not longer than zero", quote(s))

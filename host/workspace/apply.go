@@ -27,7 +27,8 @@ type Outcome struct {
 
 // Apply brings the picks back to the project, all or nothing, and notes that in the sandbox's chain. The error is a
 // *[review.BlockedError] when something stands against it. A dry run stops before anything is changed.
-func (r *Review) Apply(ctx context.Context, l *review.Ledger, picks []review.Pick, p review.Policy, dryRun bool) (*Outcome, error) {
+func (r *Review) Apply(ctx context.Context, l *review.Ledger, picks []review.Pick, p review.Policy,
+	dryRun bool) (*Outcome, error) {
 	plan, err := r.Plan(ctx, picks, p)
 	if err != nil {
 		return nil, err
@@ -47,7 +48,8 @@ func (r *Review) Apply(ctx context.Context, l *review.Ledger, picks []review.Pic
 		}
 	}
 	if a.NoBase != nil {
-		note("the changes were applied, but the sandbox's base could not be written, so they count as changes of the project: %s", a.NoBase)
+		note("the changes were applied, but the sandbox's base could not be written, so they count as changes of the "+
+			"project: %s", a.NoBase)
 	}
 	if out.Until = a.Until; a.Until.IsZero() {
 		note("this apply cannot be undone: %s", a.NoUndo)
@@ -90,7 +92,8 @@ func chained(a *review.Applied, add func(applyNote) error) error {
 
 // Undo takes back the last apply from the sandbox that ref means, which may be removed by now, and notes that in its
 // chain; see [review.Ledger.Undo]. No backend is started. The notes are for the user.
-func Undo(ctx context.Context, st *store.Store, l *review.Ledger, ref string) (a *review.Applied, notes []string, err error) {
+func Undo(ctx context.Context, st *store.Store, l *review.Ledger, ref string) (a *review.Applied, notes []string,
+	err error) {
 	info, err := st.FindSandbox(ref)
 	switch {
 	case err == nil:
@@ -105,7 +108,9 @@ func Undo(ctx context.Context, st *store.Store, l *review.Ledger, ref string) (a
 		notes = append(notes, fmt.Sprintf("the undo cannot be recorded in the sandbox's event chain: %s", err))
 	}
 	if a.NoBase != nil {
-		notes = append(notes, fmt.Sprintf("the sandbox's base could not be written, so what was undone counts as changed in the project: %s", a.NoBase))
+		notes = append(notes,
+			fmt.Sprintf("the sandbox's base could not be written, so what was undone counts as changed in the project: %s",
+				a.NoBase))
 	}
 	return a, notes, nil
 }

@@ -50,8 +50,10 @@ type DifferingPath struct {
 const AttemptsSchema = "hutch.attempts/v1"
 
 // CompareAttempts compares the sandboxes that boxes are the records of.
-func CompareAttempts(ctx context.Context, m *sandbox.Manager, st *store.Store, boxes []store.SandboxInfo) (*Attempts, error) {
-	out := &Attempts{Schema: AttemptsSchema, Project: boxes[0].Workspace.Source, Agreed: []string{}, Differing: []DifferingPath{}}
+func CompareAttempts(ctx context.Context, m *sandbox.Manager, st *store.Store, boxes []store.SandboxInfo) (*Attempts,
+	error) {
+	out := &Attempts{Schema: AttemptsSchema, Project: boxes[0].Workspace.Source, Agreed: []string{},
+		Differing: []DifferingPath{}}
 	versions := map[string][]string{}
 	for i, box := range boxes {
 		if box.Workspace.Source != out.Project {
@@ -93,7 +95,8 @@ func CompareAttempts(ctx context.Context, m *sandbox.Manager, st *store.Store, b
 }
 
 // look fills in what an attempt changed, and calls each with every path and what makes a version of it.
-func (a *Attempt) look(ctx context.Context, m *sandbox.Manager, st *store.Store, box store.SandboxInfo, each func(path, version string)) error {
+func (a *Attempt) look(ctx context.Context, m *sandbox.Manager, st *store.Store, box store.SandboxInfo,
+	each func(path, version string)) error {
 	v, err := OpenReview(ctx, m, box.ID, sandbox.Shared, review.Options{Keep: Ledger(st).Dir(), Unjudged: true})
 	if err != nil {
 		return err

@@ -42,7 +42,8 @@ func Open(ctx context.Context, m *sandbox.Manager, ref string, lock sandbox.Lock
 		if err != nil {
 			return nil, err
 		}
-		return &Workspace{Record: l.Record, box: l, base: l.Base(), changed: l.Changed, close: l.Close, started: l.Started}, nil
+		return &Workspace{Record: l.Record, box: l, base: l.Base(), changed: l.Changed, close: l.Close, started: l.Started},
+			nil
 	}
 	s, err := m.Open(ctx, ref, lock)
 	if err != nil {
@@ -90,7 +91,8 @@ func (r *Review) Close() error {
 
 // OpenReview opens a workspace and compares it with the project, or, where a branch was pushed to the sandbox and the
 // workspace is a clone, what was pulled from it. The caller closes the review.
-func OpenReview(ctx context.Context, m *sandbox.Manager, ref string, lock sandbox.Lock, o review.Options) (*Review, error) {
+func OpenReview(ctx context.Context, m *sandbox.Manager, ref string, lock sandbox.Lock, o review.Options) (*Review,
+	error) {
 	w, err := Open(ctx, m, ref, lock)
 	if err != nil {
 		return nil, err
@@ -124,7 +126,8 @@ func (w *Workspace) subject(ctx context.Context) (s review.Subject, err error) {
 	case of.Mode == string(sdk.WorkspaceReadOnly):
 		return none("its workspace is read-only")
 	default:
-		s = review.Subject{Name: w.name(), ID: w.Record.ID, Project: of.Source, Layers: ready.Layers, Ready: ready, Omits: of.Omits}
+		s = review.Subject{Name: w.name(), ID: w.Record.ID, Project: of.Source, Layers: ready.Layers, Ready: ready,
+			Omits: of.Omits}
 		if b := w.started(); b != nil && b.Facts().Has(sdk.CapChanges) && b.Facts().Has(sdk.CapGet) {
 			s.Remote = b.Sandbox
 		}

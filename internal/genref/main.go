@@ -26,10 +26,12 @@ type enum struct{ dir, name string }
 var pages = []page{
 	{
 		file: "result.md", dir: "host/result", types: []string{"Result"},
-		intro: "# Results\n\n`hutch run -o json` prints one object of schema `hutch.result/v1` for each run: one indented object " +
+		intro: "# Results\n\n`hutch run -o json` prints one object of schema `hutch.result/v1` for each run: one indented " +
+			"object " +
 			"when there is one run, one object a line when there are several. The same object is in the last event of the run, " +
 			"and what `hutch show -o json` prints; " +
-			"[schema.json](../../host/result/schema.json) is its JSON schema. Fields are only ever added within a version; `omitempty` fields are left out when there is nothing to say.\n",
+			"[schema.json](../../host/result/schema.json) is its JSON schema. Fields are only ever added within a version; " +
+			"`omitempty` fields are left out when there is nothing to say.\n",
 		more: map[string][]string{
 			"host/outputs": {"Output", "Skipped"},
 			"host/store":   {"ChainRef"},
@@ -39,9 +41,12 @@ var pages = []page{
 		enums: []enum{{"sdk", "Cause"}},
 	},
 	{
-		file: "events.md", dir: "host/store", types: []string{"Event", "FileRef"}, enums: []enum{{"host/store", "EventType"}, {"host/store", "Problem"}},
-		intro: "# Events\n\n`events.jsonl` in the record of a run is its event chain: one object of schema `hutch.event/v1` a line, each of which " +
-			"holds the hash of the one before it. `hutch show --events` prints it, and `hutch audit verify` checks it. Events point at files by path, size " +
+		file: "events.md", dir: "host/store", types: []string{"Event", "FileRef"},
+		enums: []enum{{"host/store", "EventType"}, {"host/store", "Problem"}},
+		intro: "# Events\n\n`events.jsonl` in the record of a run is its event chain: one object of schema " +
+			"`hutch.event/v1` a line, each of which " +
+			"holds the hash of the one before it. `hutch show --events` prints it, and `hutch audit verify` checks it. " +
+			"Events point at files by path, size " +
 			"and hash, and never hold what is in them.\n\n" +
 			"The chain shows consistency, not authorship: it is not signed.\n",
 	},

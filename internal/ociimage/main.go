@@ -1,5 +1,5 @@
-// Command ociimage writes a container image as an OCI layout, without a daemon. Its layers are tar archives of root file
-// systems, the lowest first. The same layers give the same bytes.
+// Command ociimage writes a container image as an OCI layout, without a daemon. Its layers are tar archives of root
+// file systems, the lowest first. The same layers give the same bytes.
 //
 //	ociimage NAME VERSION OS/ARCH CREATED DIR LAYER.tar…
 //

@@ -95,8 +95,9 @@ func Start(t testing.TB, lower string, trusted bool) *Mount {
 	if err = cmd.Start(); err == nil {
 		t.Cleanup(func() {
 			m.in.Close()
-			_ = cmd.Wait()                                                                    // killed by the end of its input
-			for _, dir := range []string{"work", "work/incompat", "work/incompat/volatile"} { // the kernel made them for itself alone; an ordinary user could not remove them
+			_ = cmd.Wait() // killed by the end of its input
+			// the kernel made them for itself alone; an ordinary user could not remove them
+			for _, dir := range []string{"work", "work/incompat", "work/incompat/volatile"} {
 				_ = os.Chmod(filepath.Join(ord.Work, dir), 0o700)
 			}
 		})

@@ -19,7 +19,8 @@ func Random(r *rand.Rand) Op {
 		}
 		return p
 	}
-	targets := []string{"a", "b", "b/c", "../a", "../b/c", At + "/a", At + "/b/c", "nowhere", ".", "..", "../..", "/etc", At}
+	targets := []string{"a", "b", "b/c", "../a", "../b/c", At + "/a", At + "/b/c", "nowhere", ".", "..", "../..", "/etc",
+		At}
 	modes := []fs.FileMode{0o755, 0o700, 0o750, 0o711}
 	o := Op{Path: name(), Mode: modes[r.IntN(len(modes))]}
 	switch n := r.IntN(100); {
@@ -45,7 +46,8 @@ func Random(r *rand.Rand) Op {
 func Lower(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	for p, data := range map[string]string{"a/a/a": "aaa\n", "a/a/b": "aab\n", "a/b": "ab\n", "b/c/d": "bcd\n", "b/c/a": "bca\n", "c": "c\n", "d/d/d": "ddd\n", "d/a": "da\n"} {
+	for p, data := range map[string]string{"a/a/a": "aaa\n", "a/a/b": "aab\n", "a/b": "ab\n", "b/c/d": "bcd\n",
+		"b/c/a": "bca\n", "c": "c\n", "d/d/d": "ddd\n", "d/a": "da\n"} {
 		at := filepath.Join(dir, p)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)

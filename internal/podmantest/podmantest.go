@@ -25,7 +25,8 @@ import (
 func Need(t testing.TB) {
 	t.Helper()
 	if err := usable(); err != nil {
-		if slices.Contains(strings.FieldsFunc(os.Getenv("HUTCH_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), "podman") {
+		if slices.Contains(strings.FieldsFunc(os.Getenv("HUTCH_TEST_REQUIRE"),
+			func(r rune) bool { return r == ',' || r == ' ' }), "podman") {
 			t.Fatalf("podman is required: %v", err)
 		}
 		t.Skipf("needs podman: %v", err)
@@ -117,7 +118,10 @@ func Bubblewrap(t testing.TB) string {
 	return name
 }
 
-var withBubblewrap = sync.OnceValues(func() (string, error) { return build("hutch-test-bwrap", []string{"/usr/bin/bwrap"}) })
+var withBubblewrap = sync.OnceValues(func() (string, error) {
+	return build("hutch-test-bwrap",
+		[]string{"/usr/bin/bwrap"})
+})
 
 // build makes an image with further programs and directories of the host, unless the same one is there already.
 func build(name string, more []string) (string, error) {
@@ -144,16 +148,19 @@ func build(name string, more []string) (string, error) {
 }
 
 // hostPrograms are those for which busybox's own are too simple. Its shell would take its own before others.
-var hostPrograms = []string{"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/head", "/usr/bin/tail", "/usr/bin/cksum", "/usr/bin/stat", "/usr/bin/timeout", "/usr/bin/tee", "/usr/bin/find"}
+var hostPrograms = []string{"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/head", "/usr/bin/tail", "/usr/bin/cksum",
+	"/usr/bin/stat", "/usr/bin/timeout", "/usr/bin/tee", "/usr/bin/find"}
 
 // writeRoot writes a root file system. The same programs give the same bytes.
 func writeRoot(w io.Writer, more []string) error {
 	t := &root{w: tar.NewWriter(w), seen: map[string]bool{}}
-	for _, dir := range []string{"bin", "etc", "proc", "sys", "dev", "run", "usr/bin", "usr/local/bin", "var/tmp", "root", "home"} {
+	for _, dir := range []string{"bin", "etc", "proc", "sys", "dev", "run", "usr/bin", "usr/local/bin", "var/tmp", "root",
+		"home"} {
 		t.dir(dir, 0o755)
 	}
 	t.dir("tmp", 0o1777)
-	t.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"))
+	t.file("etc/passwd", 0o644,
+		[]byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"))
 	t.file("etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"))
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -236,7 +243,8 @@ func (t *root) host(p string) {
 			switch {
 			case err != nil:
 				return err
-			case d.IsDir() && slices.Contains([]string{"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "lib2to3", "dist-packages"}, d.Name()):
+			case d.IsDir() && slices.Contains([]string{"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "lib2to3",
+				"dist-packages"}, d.Name()):
 				return fs.SkipDir
 			case d.Type().IsRegular():
 				t.copy(full, strings.TrimPrefix(full, "/"))

@@ -21,9 +21,11 @@ func OwnStorage(dir string) (env []string, err error) {
 	if err := os.Mkdir(in("run"), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", in("graph"), in("run/storage"))
+	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", in("graph"),
+		in("run/storage"))
 	engine := fmt.Sprintf("[engine]\ntmp_dir = %q\n", in("run/libpod"))
-	err = errors.Join(os.WriteFile(in("storage.conf"), []byte(storage), 0o644), os.WriteFile(in("containers.conf"), []byte(engine), 0o644))
+	err = errors.Join(os.WriteFile(in("storage.conf"), []byte(storage), 0o644),
+		os.WriteFile(in("containers.conf"), []byte(engine), 0o644))
 	// Rootless, Podman's database lies below the home directory, and what it says of the storage goes before any file.
 	return []string{"HOME=" + dir, "XDG_DATA_HOME=" + in(".local/share"), "XDG_RUNTIME_DIR=" + in("run"),
 		"CONTAINERS_STORAGE_CONF=" + in("storage.conf"), "CONTAINERS_CONF=" + in("containers.conf")}, err
@@ -59,7 +61,8 @@ func EndPause(runtimeDir string) {
 		if err != nil || pid < 2 {
 			continue
 		}
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(line, []byte("podman")) {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+			bytes.Contains(line, []byte("podman")) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

@@ -28,7 +28,8 @@ func main() {
 
 func run(name, version string, programs []string) error {
 	bom := cdx.NewBOM()
-	bom.Metadata = &cdx.Metadata{Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: name, Version: version, BOMRef: "main"}}
+	bom.Metadata = &cdx.Metadata{Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: name,
+		Version: version, BOMRef: "main"}}
 	components := map[string]cdx.Component{}
 	var dependencies []cdx.Dependency
 	var all []string
@@ -41,17 +42,20 @@ func run(name, version string, programs []string) error {
 		if len(programs) == 1 {
 			bom.Metadata.Component.PackageURL = "pkg:golang/" + info.Path
 		} else {
-			components[file] = cdx.Component{Type: cdx.ComponentTypeApplication, Name: file, Version: version, BOMRef: file, PackageURL: "pkg:golang/" + info.Path}
+			components[file] = cdx.Component{Type: cdx.ComponentTypeApplication, Name: file, Version: version, BOMRef: file,
+				PackageURL: "pkg:golang/" + info.Path}
 			all = append(all, file)
 		}
 		refs := []string{"std"}
-		components["std"] = cdx.Component{Type: cdx.ComponentTypeLibrary, Name: "stdlib", Version: info.GoVersion, BOMRef: "std", PackageURL: "pkg:golang/std@" + info.GoVersion}
+		components["std"] = cdx.Component{Type: cdx.ComponentTypeLibrary, Name: "stdlib", Version: info.GoVersion,
+			BOMRef: "std", PackageURL: "pkg:golang/std@" + info.GoVersion}
 		for _, m := range info.Deps {
 			if m.Replace != nil {
 				m = m.Replace
 			}
 			url := "pkg:golang/" + m.Path + "@" + m.Version
-			components[url] = cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, BOMRef: url, PackageURL: url}
+			components[url] = cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, BOMRef: url,
+				PackageURL: url}
 			refs = append(refs, url)
 		}
 		if len(programs) == 1 {

@@ -27,7 +27,8 @@ func Dir(t testing.TB, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name), "github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name),
+		"github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
 		os.RemoveAll(dir)
 		t.Fatalf("build backend %s: %v\n%s", name, err, out)
 	}

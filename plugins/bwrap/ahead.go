@@ -15,9 +15,9 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// ahead is what is left to do when a sandbox that was made ahead of its use, see [sdk.CreateRequest.Ahead], is used first:
-// to mount the overlay over a workspace that may have changed until then. bwrap and pid 1 of the first command run by then,
-// and see the mount because bwrap's root is a slave of the holder's.
+// ahead is what is left to do when a sandbox that was made ahead of its use, see [sdk.CreateRequest.Ahead], is used
+// first: to mount the overlay over a workspace that may have changed until then. bwrap and pid 1 of the first command
+// run by then, and see the mount because bwrap's root is a slave of the holder's.
 type ahead struct {
 	layer    string // "" when there is nothing to mount: the workspace is empty
 	volatile bool
@@ -36,7 +36,9 @@ func identify(path string) string {
 // newAhead refuses what is not worth it.
 func newAhead(spec *sdk.Spec) (*ahead, error) {
 	if ws := &spec.Workspace; ws.Source != "" && ws.Mode != sdk.WorkspacePrivate || hasNetwork(spec) {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "only a sandbox with a private workspace and without a network can be made ahead of its use")
+		return nil,
+			sdk.Errorf(sdk.ReasonUnsupported,
+				"only a sandbox with a private workspace and without a network can be made ahead of its use")
 	}
 	return &ahead{}, nil
 }

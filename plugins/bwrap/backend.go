@@ -32,12 +32,13 @@ func newBackend() *backend {
 // Describe implements [sdk.Backend].
 func (b *backend) Describe() sdk.Description {
 	return sdk.Description{
-		Name:       "bwrap",
-		Version:    version,
-		Summary:    "Linux namespaces by bubblewrap: starts in milliseconds, needs no daemon, no image and no root",
-		Isolation:  sdk.IsolationNamespace,
-		Config:     Config{},
-		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
+		Name:      "bwrap",
+		Version:   version,
+		Summary:   "Linux namespaces by bubblewrap: starts in milliseconds, needs no daemon, no image and no root",
+		Isolation: sdk.IsolationNamespace,
+		Config:    Config{},
+		Limits: []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk,
+			sdk.LimitFiles},
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
 		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFiltered, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
@@ -81,7 +82,8 @@ func (b *backend) Attach(ctx context.Context, h sdk.Handle) (sdk.Sandbox, error)
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", h.ID)
 		}
 		k := old.Kept
-		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Rules: k.Rules, Workspace: k.Workspace, Input: k.Input, Mounts: k.Mounts}
+		spec := sdk.Spec{Config: k.Config, Limits: k.Limits, Network: k.Network, Rules: k.Rules, Workspace: k.Workspace,
+			Input: k.Input, Mounts: k.Mounts}
 		spec.Relocate(old.Dir, dir)
 		s, err := planSandbox(h.ID, dir, spec, true, b.support(), b.spares, k.DefaultMemory)
 		if err != nil {

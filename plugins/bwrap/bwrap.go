@@ -29,7 +29,8 @@ func findBwrap() (string, error) {
 	if configured != "" {
 		if !filepath.IsAbs(configured) {
 			return "", sdk.Errorf(sdk.ReasonMissing, "%s is %q, which is not an absolute path", bwrapVariable, configured).
-				WithFix("a program is never looked up in PATH or in the working directory; give its whole path, or unset the variable")
+				WithFix("a program is never looked up in PATH or in the working directory; give its whole path, or unset the " +
+					"variable")
 		}
 		places = []string{configured}
 	}

@@ -34,13 +34,15 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return out, fmt.Errorf("make a directory to try things in: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	plain, f := b.trySandbox(ctx, dir, sdk.Spec{}, "sandbox", "a sandbox can be made: mounts, devices and terminals of its own")
+	plain, f := b.trySandbox(ctx, dir, sdk.Spec{}, "sandbox",
+		"a sandbox can be made: mounts, devices and terminals of its own")
 	if !add(f) {
 		return out, nil
 	}
 	defer plain.close()
 	private := sdk.Spec{Workspace: sdk.Workspace{Source: dir, Mode: sdk.WorkspacePrivate}}
-	overlay, f := b.trySandbox(ctx, dir, private, "overlay", "a private workspace needs no copy: overlay in a user namespace"+ifRoot(" on an id-mapped mount"))
+	overlay, f := b.trySandbox(ctx, dir, private, "overlay",
+		"a private workspace needs no copy: overlay in a user namespace"+ifRoot(" on an id-mapped mount"))
 	if f.Status == sdk.SeverityError {
 		f.Status = sdk.SeverityWarning // all else works
 		if fsName(dir) == "overlayfs" {
@@ -141,7 +143,8 @@ func (b *backend) checkCgroups(ctx context.Context) []sdk.Finding {
 }
 
 // trySandbox makes a sandbox, whose state lies below dir.
-func (b *backend) trySandbox(ctx context.Context, dir string, spec sdk.Spec, name, detail string) (*sandbox, sdk.Finding) {
+func (b *backend) trySandbox(ctx context.Context, dir string, spec sdk.Spec, name, detail string) (*sandbox,
+	sdk.Finding) {
 	f := sdk.Finding{Name: name, Status: sdk.SeverityOK, Detail: detail}
 	s, err := b.trial(ctx, dir, spec, name)
 	if err != nil {
@@ -172,7 +175,8 @@ var interpreters = []struct{ program, pkg string }{{"python3", "python3"}, {"nod
 
 // checkInside runs one command and reads off its own guards.
 func checkInside(ctx context.Context, s *sandbox) []sdk.Finding {
-	f := sdk.Finding{Name: "command", Status: sdk.SeverityOK, Detail: "runs with no capability, no new privileges and the system call filter"}
+	f := sdk.Finding{Name: "command", Status: sdk.SeverityOK,
+		Detail: "runs with no capability, no new privileges and the system call filter"}
 	text, err := s.capture(ctx, insideScript)
 	if err != nil {
 		return []sdk.Finding{failed(f, err)}

@@ -29,7 +29,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		case !path.IsAbs(p) || path.Clean(p) != p:
 			bad(at, "a bound path must be absolute and clean", "it is "+strconv.Quote(p))
 		case reserved(p):
-			bad(at, "this path cannot be bound", strconv.Quote(p)+" is made by the sandbox itself, or would show what must stay hidden")
+			bad(at, "this path cannot be bound",
+				strconv.Quote(p)+" is made by the sandbox itself, or would show what must stay hidden")
 		}
 	}
 	if c.TmpSize < 1<<20 {
@@ -46,7 +47,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 
 // madeHere are the directories that the sandbox makes itself. Nothing can be
 // bound in their place; below those that end with a slash, nothing either.
-var madeHere = []string{"/", "/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/workspace/", "/input/", "/output/", "/.hutch/",
+var madeHere = []string{"/", "/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/workspace/", "/input/", "/output/",
+	"/.hutch/",
 	"/etc", "/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/root", "/home", "/var", "/var/tmp/"}
 
 // reserved says whether p cannot be bound.

@@ -16,16 +16,20 @@ func userNamespaceError(err error) error {
 		e.Err = err
 		return e
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(), Err: err, Fix: namespaceFix()}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "this machine lets nobody make user namespaces: " + err.Error(),
+		Err: err, Fix: namespaceFix()}
 }
 
 // usedUp recognises, in what the kernel or bwrap says, that something has been used up, so that nothing is missing; nil
 // for anything else.
 func usedUp(words string) *sdk.Error {
 	for _, c := range []struct{ errno, what, fix string }{
-		{"too many open files in system", "the open files of this machine are used up", "close some, or raise sysctl fs.file-max"},
-		{"too many open files", "the file descriptors of hutch's backend are used up", "run fewer at once with -j, or raise the limit with ulimit -n"},
-		{"resource temporarily unavailable", "the processes that this user may have are used up", "end some, run fewer at once with -j, or raise the limit with ulimit -u"},
+		{"too many open files in system", "the open files of this machine are used up",
+			"close some, or raise sysctl fs.file-max"},
+		{"too many open files", "the file descriptors of hutch's backend are used up",
+			"run fewer at once with -j, or raise the limit with ulimit -n"},
+		{"resource temporarily unavailable", "the processes that this user may have are used up",
+			"end some, run fewer at once with -j, or raise the limit with ulimit -u"},
 		{"cannot allocate memory", "this machine has no memory left", "end something, or run fewer at once with -j"},
 	} {
 		if strings.Contains(strings.ToLower(words), c.errno) {
@@ -40,7 +44,8 @@ func usedUp(words string) *sdk.Error {
 func namespaceFix() string {
 	switch {
 	case restricted("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
-		return "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor profile that allows userns"
+		return "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give hutch-backend-bwrap an AppArmor " +
+			"profile that allows userns"
 	case restricted("/proc/sys/kernel/unprivileged_userns_clone", "0"):
 		return "sudo sysctl kernel.unprivileged_userns_clone=1"
 	case restricted("/proc/sys/user/max_user_namespaces", "0"):
@@ -54,7 +59,8 @@ func namespaceFix() string {
 // askDoctor is the fix of an error of which nothing more is known. Doctor itself has better advice.
 const askDoctor = "hutch doctor bwrap tries each part by itself"
 
-// doubtful reports whether sandboxes may be impossible here: only an attempt shows it, since filters and sysctls differ.
+// doubtful reports whether sandboxes may be impossible here: only an attempt shows it, since filters and sysctls
+// differ.
 func doubtful() bool { return confined.Here() || namespaceFix() != askDoctor }
 
 // refused explains what the kernel refuses in a container. Other errors stay as they are.
@@ -62,7 +68,8 @@ func refused(err error) error {
 	if _, typed := asError(err); err == nil || typed || !errors.Is(err, fs.ErrPermission) || !confined.Here() {
 		return err
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: namespaceFix()}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err,
+		Fix: namespaceFix()}
 }
 
 // restricted says whether a sysctl has the value that gets in the way.

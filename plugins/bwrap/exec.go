@@ -25,7 +25,8 @@ import (
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if c.User != "" && c.User != "sandbox" && c.User != fmt.Sprint(configOf(&s.spec).UID) {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "there is no user %q in the sandbox", c.User).WithFix("leave --user out")
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "there is no user %q in the sandbox",
+			c.User).WithFix("leave --user out")
 	}
 	release, err := s.use()
 	if err != nil {
@@ -109,7 +110,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	stop()
 	if err != nil && s.keep && isClosed(s.holder.Gone()) { // another process has removed, reset or stopped the sandbox
 		term.Drain()
-		exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "the sandbox's holder ended, and all commands with it"}
+		exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL",
+			Evidence: "the sandbox's holder ended, and all commands with it"}
 		exit.Usage.Wall = time.Since(start)
 		command.Blame(ctx, exit, command.Met{})
 		return exit, nil
@@ -170,7 +172,8 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 	if hasNetwork(&s.spec) {
 		l, err := p.Network()
 		if err == nil {
-			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Budget: c.Budget})
+			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets,
+				Authority: c.Authority, Budget: c.Budget})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)
@@ -207,7 +210,8 @@ func (s *sandbox) stats() limits.Stats {
 
 // exit says how the command ended, from what pid 1, bwrap and the kernel's
 // counters say.
-func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result, before limits.Stats, over *limits.Overrun) (*sdk.Exit, error) {
+func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result, before limits.Stats,
+	over *limits.Overrun) (*sdk.Exit, error) {
 	status, ended := p.Status()
 	if p.Silent() && sdk.CauseOf(ctx) == "" {
 		return nil, setupFailed(r)
@@ -218,7 +222,8 @@ func (s *sandbox) exit(ctx context.Context, p *holder.Process, r *holder.Result,
 	}
 	exit.Usage = s.usage(r, before)
 	after := s.stats()
-	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
+	met := command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills),
+		PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
 		Memory: s.held.Shown.Memory, Files: []*os.File{s.tmp}}
 	command.Blame(ctx, exit, met)
 	return exit, nil
@@ -261,7 +266,8 @@ func setupFailed(r *holder.Result) error {
 	if e := usedUp(words); e != nil {
 		return e
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words, Fix: namespaceFix()}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "bwrap could not make the sandbox: " + words,
+		Fix: namespaceFix()}
 }
 
 // Dial implements [sdk.Dialer].

@@ -72,7 +72,9 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 	case ws.Mode == sdk.WorkspaceShared && s.snapshot != nil:
 		return inside.ChangesSince(ctx, s.snapshot, ws.Source)
 	case ws.Mode == sdk.WorkspaceShared && s.keep:
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "only the process that made the sandbox could tell what changed in its shared workspace")
+		return nil,
+			sdk.Errorf(sdk.ReasonUnsupported,
+				"only the process that made the sandbox could tell what changed in its shared workspace")
 	case ws.Mode == sdk.WorkspaceShared:
 		return nil, nil
 	}

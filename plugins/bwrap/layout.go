@@ -78,7 +78,8 @@ func newLayout(ctx context.Context, s *sandbox, w *world, owner *syscall.Stat_t,
 		if err != nil {
 			return err
 		}
-		return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)})
+		return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP,
+			Userns_fd: uint64(ns)})
 	}
 	l.system()
 	l.devices()
@@ -146,7 +147,8 @@ func (l *layout) show(files []visible.File) (args []string) {
 func (l *layout) etc() {
 	etc := inRoot + "/etc/"
 	uid := l.config.UID
-	l.file(etc+"passwd", 0o444, fmt.Appendf(nil, "sandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n", uid, uid, homePath))
+	l.file(etc+"passwd", 0o444,
+		fmt.Appendf(nil, "sandbox:x:%d:%d::%s:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n", uid, uid, homePath))
 	l.file(etc+"group", 0o444, fmt.Appendf(nil, "sandbox:x:%d:\nnogroup:x:65534:\n", uid))
 	l.file(etc+"hosts", 0o444, []byte("127.0.0.1 localhost\n::1 localhost\n127.0.0.1 hutch\n"))
 	l.file(etc+"nsswitch.conf", 0o444, []byte("passwd: files\ngroup: files\nhosts: files dns\n"))
@@ -170,8 +172,9 @@ func (l *layout) devices() {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		l.setup.Trees = append(l.setup.Trees, wire.Tree{Path: "/dev/" + name, At: dev + name, Devices: true})
 	}
-	for name, target := range map[string]string{"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
-		"fd": "/proc/self/fd", "ptmx": "pts/ptmx"} {
+	for name, target := range map[string]string{"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+		"stderr": "/proc/self/fd/2",
+		"fd":     "/proc/self/fd", "ptmx": "pts/ptmx"} {
 		l.symlink(target, dev+name)
 	}
 	l.dir(dev+"pts", 0o755, false)
@@ -230,7 +233,8 @@ func (l *layout) workspace(ctx context.Context, dir string, ahead bool) error {
 	case ws.Mode == sdk.WorkspaceReadOnly:
 		// Not a bind, whose mount would show the path of the project on the host. An overlay needs two lower layers.
 		l.dir(stub, 0o755, true)
-		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true, Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
+		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true,
+			Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
 	default:
 		lower, err := l.lower(ctx, dir)
 		if err != nil {
@@ -332,7 +336,8 @@ func (l *layout) others() error {
 	}
 	for i, p := range l.config.ROBind {
 		if _, err := os.Stat(p); err != nil {
-			return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "a path to bind is not there: " + err.Error(), Path: fmt.Sprintf("ro_bind[%d]", i), Err: err}
+			return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "a path to bind is not there: " + err.Error(),
+				Path: fmt.Sprintf("ro_bind[%d]", i), Err: err}
 		}
 		if err := l.visible(p, inRoot+p); err != nil {
 			return err

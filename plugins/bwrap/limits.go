@@ -25,7 +25,8 @@ type held struct {
 	rlimits []microinit.Rlimit // what each command takes on itself
 	cpus    []int              // the processors that commands run on; nil means all
 	fixed   bool               // which is how the cpus limit is held
-	scratch int64              // bytes of the memory file system behind /tmp and /dev/shm, and of all files where Plan.InMemory
+	// bytes of the memory file system behind /tmp and /dev/shm, and of all files where Plan.InMemory
+	scratch int64
 }
 
 // inGroup says whether commands have to enter a cgroup.
@@ -55,7 +56,8 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, s *limits.Support, defaul
 	case h.Disk > 0:
 		h.scratch = min(h.scratch, int64(h.Disk))
 	}
-	h.rlimit(unix.RLIMIT_NOFILE, h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{}))
+	h.rlimit(unix.RLIMIT_NOFILE, h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0,
+		"rlimit RLIMIT_NOFILE", limits.How{}))
 	h.Show(visible.Where)
 	return h
 }
@@ -67,7 +69,8 @@ func (h *held) holdPIDs(n int64, how limits.How) {
 		h.Hold(sdk.LimitPIDs, strconv.FormatInt(n, 10), how.By)
 		return
 	}
-	h.rlimit(unix.RLIMIT_NPROC, h.Rlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, n, limits.DefaultPIDs, ownProcesses, "rlimit RLIMIT_NPROC in a user namespace of its own, for each command", how))
+	h.rlimit(unix.RLIMIT_NPROC, h.Rlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, n, limits.DefaultPIDs, ownProcesses,
+		"rlimit RLIMIT_NPROC in a user namespace of its own, for each command", how))
 }
 
 // holdCPUs holds the cpus limit by a cgroup's quota, else, for whole numbers, by
@@ -82,11 +85,13 @@ func (h *held) holdCPUs(cpus float64, how limits.How) {
 		h.group.CPUs, h.Shown.CPUs = cpus, cpus
 		h.Hold(sdk.LimitCPUs, value, how.By)
 	case float64(n) != cpus:
-		h.Refuse(sdk.LimitCPUs, value, how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
+		h.Refuse(sdk.LimitCPUs, value,
+			how.Reason+"; a whole number would be held by letting commands use so many processors only", how.Fix)
 	default:
 		h.fixed, h.Shown.CPUs = true, cpus
 		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitCPUs, Value: value,
-			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", len(h.cpus), runtime.NumCPU()), Reason: how.Reason, Fix: how.Fix})
+			HeldBy: fmt.Sprintf("sched_setaffinity: %d of the %d processors", len(h.cpus), runtime.NumCPU()),
+			Reason: how.Reason, Fix: how.Fix})
 	}
 }
 

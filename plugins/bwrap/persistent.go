@@ -35,7 +35,8 @@ type worldState struct {
 
 // outlive adds to the setup of a persistent world what makes its holder outlive this process.
 func (w *world) outlive(s *wire.Setup, fds []int) ([]int, error) {
-	state := worldState{Privileged: w.ident.Privileged, UID: w.ident.uid, GID: w.ident.gid, HostUID: w.ident.hostUID, HostGID: w.ident.hostGID, Ready: w.ready}
+	state := worldState{Privileged: w.ident.Privileged, UID: w.ident.uid, GID: w.ident.gid, HostUID: w.ident.hostUID,
+		HostGID: w.ident.hostGID, Ready: w.ready}
 	if w.group != nil {
 		state.Group = w.group.Handle()
 	}
@@ -62,7 +63,8 @@ func (s *sandbox) join() (w *world, err error) {
 	h, data, dirs, err := holder.Join(s.dir)
 	if errors.Is(err, holder.ErrOther) {
 		h.Leave()
-		return nil, (&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: err.Error(), Err: err}).WithFix("hutch reset recreates the sandbox and keeps its files")
+		return nil, (&sdk.Error{Reason: sdk.ReasonUnavailable, Summary: err.Error(),
+			Err: err}).WithFix("hutch reset recreates the sandbox and keeps its files")
 	}
 	if err != nil {
 		return nil, err
@@ -77,7 +79,8 @@ func (s *sandbox) join() (w *world, err error) {
 	}()
 	var state worldState
 	if err := json.Unmarshal(data, &state); err != nil || len(dirs) != 2 {
-		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v", s.id, err).WithFix("hutch reset recreates the sandbox and keeps its files")
+		return nil, sdk.Errorf(sdk.ReasonInternal, "the holder of sandbox %s is of another version of this backend: %v",
+			s.id, err).WithFix("hutch reset recreates the sandbox and keeps its files")
 	}
 	w = &world{lasts: true, holder: h, ready: state.Ready}
 	if w.ready.Layers != nil { // the directory may have been moved since
@@ -243,8 +246,8 @@ func endHolder(dir string) error {
 	return h.End()
 }
 
-// fork gives s a copy of the layer of another persistent sandbox. The files of both belong to the same user: the owner of
-// the workspace, whatever ids the processes have.
+// fork gives s a copy of the layer of another persistent sandbox. The files of both belong to the same user: the owner
+// of the workspace, whatever ids the processes have.
 func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
 	old, err := readHandle(from)
 	if err != nil {
@@ -270,7 +273,8 @@ func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
 		}
 	}
 	for _, name := range []string{"upper", "output"} { // output last: it says that the layer is whole
-		if err := overlay.Copy(ctx, filepath.Join(source, name), filepath.Join(layer, name), overlay.CopyOptions{}); err != nil {
+		if err := overlay.Copy(ctx, filepath.Join(source, name), filepath.Join(layer, name),
+			overlay.CopyOptions{}); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,8 @@ type handle struct {
 // readHandle reads what create wrote. A handle of another sandbox must not lead to this one's files or cgroup.
 func readHandle(h sdk.Handle) (old handle, err error) {
 	err = json.Unmarshal(h.Data, &old)
-	if err == nil && (!filepath.IsAbs(old.Dir) || old.Cgroup != "" && old.Cgroup != groupName(h.ID) || old.Kept != nil && old.Kept.Config == nil) {
+	if err == nil && (!filepath.IsAbs(old.Dir) || old.Cgroup != "" && old.Cgroup != groupName(h.ID) ||
+		old.Kept != nil && old.Kept.Config == nil) {
 		err = errors.New("invalid state directory, cgroup or configuration")
 	}
 	if err != nil {
@@ -80,9 +81,11 @@ type keptSpec struct {
 }
 
 // planSandbox decides how a sandbox will be; nothing exists of it yet.
-func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares, defaultMemory int64) (*sandbox, error) {
-	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support, defaultMemory), support: support,
-		spares: spares, running: map[*holder.Process]bool{}}
+func planSandbox(id, dir string, spec sdk.Spec, keep bool, support *limits.Support, spares *spares,
+	defaultMemory int64) (*sandbox, error) {
+	s := &sandbox{id: id, spec: spec, dir: dir, keep: keep, held: planLimits(&spec, keep, dir, support, defaultMemory),
+		support: support,
+		spares:  spares, running: map[*holder.Process]bool{}}
 	if err := errors.Join(s.held.Err(), network.Check(&spec)); err != nil {
 		return nil, err
 	}
@@ -106,7 +109,8 @@ func create(ctx context.Context, req *sdk.CreateRequest, support *limits.Support
 	}
 	h := handle{Dir: req.StateDir, Owner: req.Owner, Cgroup: s.cgroup}
 	if req.Keep {
-		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Rules, req.Workspace, req.Input, req.Mounts, s.held.DefaultMemory}
+		h.Kept = &keptSpec{configOf(&req.Spec), req.Limits, req.Network, req.Rules, req.Workspace, req.Input, req.Mounts,
+			s.held.DefaultMemory}
 	}
 	data, err := json.Marshal(h)
 	if err != nil {
@@ -282,7 +286,8 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 	case s.closed || !here && !s.keep:
 		return sdk.Status{State: sdk.StateGone}, nil
 	case !here: // nobody's command runs, and the next one finds it as after a reset
-		return sdk.Status{State: sdk.StateAsleep, Details: map[string]string{"holder": "none; the next command starts one", "layer": s.layerText()}}, nil
+		return sdk.Status{State: sdk.StateAsleep, Details: map[string]string{"holder": "none; the next command starts one",
+			"layer": s.layerText()}}, nil
 	}
 	s.runMu.Lock()
 	defer s.runMu.Unlock()

@@ -31,9 +31,11 @@ func (l *layout) own(source, at string, readOnly bool) error {
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
 			return fmt.Errorf("map the owners of %s: %w", source, err)
 		}
-		return sdk.Errorf(sdk.ReasonMissing, "root cannot lend %s to an unprivileged sandbox: its file system (%s) or this kernel has no id-mapped mounts: %w",
+		return sdk.Errorf(sdk.ReasonMissing,
+			"root cannot lend %s to an unprivileged sandbox: its file system (%s) or this kernel has no id-mapped mounts: %w",
 			source, fsName(source), err).
-			WithFix("run hutch as an ordinary user, or put the directory and hutch's state on ext4, xfs, btrfs or tmpfs with Linux 5.19 or newer")
+			WithFix("run hutch as an ordinary user, or put the directory and hutch's state on ext4, xfs, btrfs or tmpfs with " +
+				"Linux 5.19 or newer")
 	}
 	l.give(fd, at, readOnly)
 	return nil
@@ -79,7 +81,8 @@ func (l *layout) readable(source, at string) error {
 		return err
 	}
 	if err := l.shift(fd); err != nil {
-		l.ready.Notes = append(l.ready.Notes, fmt.Sprintf("%s has no id-mapped mounts: the sandbox reads there only what everybody may read", source))
+		l.ready.Notes = append(l.ready.Notes,
+			fmt.Sprintf("%s has no id-mapped mounts: the sandbox reads there only what everybody may read", source))
 	}
 	l.give(fd, at, true)
 	return nil
@@ -120,7 +123,8 @@ func fsName(path string) string {
 		return "unknown"
 	}
 	names := map[int64]string{
-		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.TMPFS_MAGIC: "tmpfs",
+		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+		unix.TMPFS_MAGIC:           "tmpfs",
 		unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs", unix.FUSE_SUPER_MAGIC: "fuse",
 	}
 	if n := names[int64(st.Type)]; n != "" {

@@ -10,7 +10,8 @@ import (
 // the sandbox then, and the next command makes a holder around it.
 func (s *sandbox) Stop(context.Context) error {
 	if !s.keep {
-		return sdk.Errorf(sdk.ReasonUnsupported, "the sandbox %s lasts no longer than what runs in it, so it cannot be stopped", s.id)
+		return sdk.Errorf(sdk.ReasonUnsupported,
+			"the sandbox %s lasts no longer than what runs in it, so it cannot be stopped", s.id)
 	}
 	return s.alone(func() error {
 		if s.closed || !kept(s.dir) {

@@ -37,7 +37,8 @@ type world struct {
 	upper   *os.File        // the workspace's upper layer
 	tmp     *os.File        // /tmp, on the memory file system
 	waiting *holder.Process // started for a command that is to come, or nil
-	mounts  *os.File        // the mount namespace of that command: kept so that its end does not wait for the removal of its mounts
+	// the mount namespace of that command: kept so that its end does not wait for the removal of its mounts
+	mounts  *os.File
 	sampler *limits.Sampler // nil when no limit is sampled
 	ready   sdk.Ready
 
@@ -113,7 +114,8 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		return err
 	}
 	l.file(inRoot+initPath, 0o555, image)
-	l.setup.Args = append(bwrapArgs(l.config.UID, hasNetwork(&s.spec)), l.show(visible.Files(s.held.Shown, s.held.cpus))...)
+	l.setup.Args = append(bwrapArgs(l.config.UID, hasNetwork(&s.spec)),
+		l.show(visible.Files(s.held.Shown, s.held.cpus))...)
 	if l.setup.Filtered = hasNetwork(&s.spec); l.setup.Filtered {
 		rules, err := network.Parse(s.spec.Network, s.spec.Rules)
 		if err != nil {
@@ -144,7 +146,8 @@ func (s *sandbox) furnish(w *world, l *layout) error {
 		case strings.Contains(err.Error(), "mount overlay") && fsName(s.dir) == "overlayfs":
 			fix = confined.StateFix()
 		}
-		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err, Fix: fix}
+		return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "the sandbox could not be made: " + err.Error(), Err: err,
+			Fix: fix}
 	}
 	return errors.Join(overlay.OpenWork(filepath.Join(s.dir, "layer")), s.enter(w, dirs))
 }

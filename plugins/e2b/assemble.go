@@ -188,7 +188,8 @@ func (a *assembly) known(t *taker, name string) error {
 
 // movedOn is a file of this host that was what the machine has a moment ago.
 func movedOn(name string) error {
-	return sdk.Errorf(sdk.ReasonUnavailable, "%.200q was changed on this host while it was read", name).WithFix("try again")
+	return sdk.Errorf(sdk.ReasonUnavailable, "%.200q was changed on this host while it was read",
+		name).WithFix("try again")
 }
 
 // have reports whether this host has the content of a file that the machine did not change.

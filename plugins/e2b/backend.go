@@ -215,7 +215,8 @@ func (b *backend) keyFor(api string) (string, error) {
 	case err != nil:
 		return "", err
 	case s.key == "":
-		return "", sdk.Errorf(sdk.ReasonDenied, "there is no API key for %s", api).WithFix("set %s to it; the key of a run file is not stored", envKey)
+		return "", sdk.Errorf(sdk.ReasonDenied, "there is no API key for %s",
+			api).WithFix("set %s to it; the key of a run file is not stored", envKey)
 	case s.apiURL != api:
 		return "", sdk.Errorf(sdk.ReasonDenied, "the sandbox is at %s, and %s is for %s", api, envKey, s.apiURL).
 			WithFix("set %s=%s, and %s to a key for it", envAPIURL, api, envKey)

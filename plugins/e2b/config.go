@@ -132,7 +132,8 @@ func (c *Config) service() (service, error) {
 			if f.given != "" && f.given != f.own {
 				return service{}, &sdk.Error{Reason: sdk.ReasonConfig, Path: f.attribute,
 					Summary: "the key of the environment is not sent to an address that a run file names",
-					Fix:     "set api_key in the backend block as well, or give the address in the environment (" + envDomain + ", " + envAPIURL + ", " + envSandboxURL + ")"}
+					Fix: "set api_key in the backend block as well, or give the address in the environment (" + envDomain + ", " +
+						envAPIURL + ", " + envSandboxURL + ")"}
 			}
 		}
 	}

@@ -109,7 +109,8 @@ func readListing(rest []byte, rel string) (map[string]entry, error) {
 		link, ok := field()
 		if how, end := strings.CutPrefix(facts, "end "); end && ok && name == "" && link == "" && len(rest) == 0 {
 			if how != "0" {
-				return nil, sdk.Errorf(sdk.ReasonUnavailable, "the machine could not list all of its files: find ended with %.20q", how).WithFix("try again")
+				return nil, sdk.Errorf(sdk.ReasonUnavailable, "the machine could not list all of its files: find ended with %.20q",
+					how).WithFix("try again")
 			}
 			return out, nil
 		}
@@ -170,7 +171,8 @@ func bytesBelow(ctx context.Context, root *os.Root, skip func(string, bool) bool
 	})
 	var many *safefile.Error
 	if errors.As(err, &many) && many.Reason == safefile.ReasonTooMany {
-		return 0, sdk.Errorf(sdk.ReasonConfig, "the directory has too many entries to be sent: %w", err).WithFix("name what is not needed in .hutchignore")
+		return 0, sdk.Errorf(sdk.ReasonConfig, "the directory has too many entries to be sent: %w",
+			err).WithFix("name what is not needed in .hutchignore")
 	}
 	return total, err
 }

@@ -107,7 +107,8 @@ func (t *taker) entry(h *tar.Header, r io.Reader) error {
 		out.Typeflag, out.Linkname, out.Mode = tar.TypeSymlink, h.Linkname, 0o777
 	case tar.TypeReg, tar.TypeGNUSparse:
 		if h.Size > maxFetched-t.bytes {
-			return t.leaveOut(out, safefile.ReasonTooBig, fmt.Sprintf("%d bytes, and at most %d are taken of the whole tree", h.Size, int64(maxFetched)))
+			return t.leaveOut(out, safefile.ReasonTooBig, fmt.Sprintf("%d bytes, and at most %d are taken of the whole tree",
+				h.Size, int64(maxFetched)))
 		}
 		out.Typeflag, out.Size = tar.TypeReg, h.Size
 		t.bytes += h.Size

@@ -132,7 +132,8 @@ func pathError(p string, err error) error {
 	case scripts.NotFile, scripts.NotDir, scripts.Directory:
 		return sdk.Errorf(sdk.ReasonConfig, "%s: %s", p, e.stderr)
 	case scripts.Damaged:
-		return sdk.Errorf(sdk.ReasonUnavailable, "%s: what arrived in the machine is not what was sent", p).WithFix("try again")
+		return sdk.Errorf(sdk.ReasonUnavailable, "%s: what arrived in the machine is not what was sent",
+			p).WithFix("try again")
 	}
 	reason := sdk.ReasonConfig
 	switch {
@@ -258,7 +259,8 @@ func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
 	}
 	for _, own := range []string{s.ready.Workspace, s.ready.Input, s.ready.Output} {
 		if own != "" && (p == "/" || own == p || strings.HasPrefix(own, p+"/")) {
-			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+			return sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed",
+				p).WithFix("remove what is in it")
 		}
 	}
 	return pathError(p, s.sh(ctx, "remove "+p, s.user(), scripts.Remove, nil, scripts.Quote(p), yesNo(recursive)))

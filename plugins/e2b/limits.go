@@ -40,7 +40,8 @@ func planLimits(l sdk.Limits, c *Config, has size) (holds sdk.Holds) {
 		asked, has     float64
 		value, is, set string
 	}{
-		{sdk.LimitMemory, float64(l.Memory), float64(has.memory), sdk.Bytes(l.Memory).String(), has.memory.String(), "memory"},
+		{sdk.LimitMemory, float64(l.Memory), float64(has.memory), sdk.Bytes(l.Memory).String(), has.memory.String(),
+			"memory"},
 		{sdk.LimitCPUs, l.CPUs, has.cpus, number(l.CPUs), number(has.cpus), "vcpus"},
 		{sdk.LimitDisk, float64(l.Disk), float64(has.disk), sdk.Bytes(l.Disk).String(), has.disk.String(), "disk"},
 	} {

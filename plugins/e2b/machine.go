@@ -109,10 +109,12 @@ func (s *sandbox) connect(ctx context.Context) (*envd.Client, error) {
 // adopt makes a machine that runs the sandbox's. The caller holds s.mu, or has the only reference to the sandbox.
 func (s *sandbox) adopt(m *control.Sandbox) (*envd.Client, error) {
 	if v := "v" + m.EnvdVersion; semver.IsValid(v) && semver.Compare(v, oldestDaemon) < 0 {
-		return nil, sdk.Errorf(sdk.ReasonConfig, "the template's daemon has version %.40q, and files can be sent from %s on", m.EnvdVersion, oldestDaemon[1:]).
+		return nil, sdk.Errorf(sdk.ReasonConfig, "the template's daemon has version %.40q, and files can be sent from %s on",
+			m.EnvdVersion, oldestDaemon[1:]).
 			WithFix("build the template again: that brings a newer daemon into it")
 	}
-	s.daemon = envd.New(envd.Address{URL: s.at.service(s.key).daemonURL(m.ID, m.Domain), ID: m.ID, Token: m.AccessToken}, s.backend.transport)
+	s.daemon = envd.New(envd.Address{URL: s.at.service(s.key).daemonURL(m.ID, m.Domain), ID: m.ID, Token: m.AccessToken},
+		s.backend.transport)
 	if s.stopKeeping == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.stopKeeping = cancel

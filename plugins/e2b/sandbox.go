@@ -219,7 +219,8 @@ func (s *sandbox) sh(ctx context.Context, what, user, script string, out func([]
 		return err
 	}
 	var words strings.Builder
-	end, err := d.Run(ctx, envd.Command{User: user, Path: "/bin/sh", Args: append([]string{"-c", script, "hutch"}, args...), Dir: "/"},
+	end, err := d.Run(ctx, envd.Command{User: user, Path: "/bin/sh",
+		Args: append([]string{"-c", script, "hutch"}, args...), Dir: "/"},
 		envd.Events{Output: func(from envd.Source, b []byte) error {
 			switch {
 			case from == envd.Stderr && words.Len() < 2000:

@@ -115,8 +115,10 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 			value = sdk.Bytes(p.Asked).String()
 		}
 		how := p.How
-		if p.Limit == limits.PIDs && how.Scope != limits.WholeGroup { // what a bomb leaves behind would get away from the tracker
-			how = limits.How{Reason: "without a cgroup, orphans cannot be distinguished from others: " + how.Reason, Fix: how.Fix}
+		// what a bomb leaves behind would get away from the tracker
+		if p.Limit == limits.PIDs && how.Scope != limits.WholeGroup {
+			how = limits.How{Reason: "without a cgroup, orphans cannot be distinguished from others: " + how.Reason,
+				Fix: how.Fix}
 		}
 		add(sdk.Limit(p.Limit), value, how)
 	}
@@ -124,10 +126,12 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 		if i := slices.IndexFunc(out, func(h sdk.Hold) bool { return h.Limit == sdk.LimitFiles }); i >= 0 {
 			out = slices.Delete(out, i, i+1)
 		}
-		out = append(out, sdk.Hold{Limit: sdk.LimitFiles, Value: fmt.Sprint(defaultFiles), Default: true, HeldBy: "rlimit NOFILE, per command"})
+		out = append(out, sdk.Hold{Limit: sdk.LimitFiles, Value: fmt.Sprint(defaultFiles), Default: true,
+			HeldBy: "rlimit NOFILE, per command"})
 	}
 	if l.Disk > 0 {
-		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like", Fix: "use another backend"})
+		add(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), limits.How{Reason: "plain processes write where they like",
+			Fix: "use another backend"})
 	}
 	return out
 }
@@ -136,7 +140,8 @@ func (b *backend) holds(c *config, l sdk.Limits) []sdk.Hold {
 func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	c := spec.Config.(*config)
 	c.fault("plan")
-	p := &sdk.Plan{Holds: b.holds(c, spec.Limits), Notes: []string{"nothing is isolated: the code is able to do all that you are able to do"}}
+	p := &sdk.Plan{Holds: b.holds(c, spec.Limits),
+		Notes: []string{"nothing is isolated: the code is able to do all that you are able to do"}}
 	if c.lies("default_unsaid") {
 		p.Holds = slices.DeleteFunc(p.Holds, func(h sdk.Hold) bool { return h.Default })
 	}
@@ -155,7 +160,8 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 		}
 	}
 	if c.lies("plan_gives_less") && spec.Network == sdk.NetworkFull {
-		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: "there is no network", Fix: "do not lie"})
+		p.Diagnostics = append(p.Diagnostics, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: "there is no network",
+			Fix: "do not lie"})
 	}
 	return p, nil
 }
@@ -192,7 +198,8 @@ func (st *state) sound() error {
 	if filepath.IsAbs(st.Dir) && strings.Count(filepath.Clean(st.Dir), "/") >= 2 {
 		return nil
 	}
-	return sdk.Errorf(sdk.ReasonConfig, "%q is no directory for the state of a sandbox: it must be absolute and no top-level one", st.Dir)
+	return sdk.Errorf(sdk.ReasonConfig,
+		"%q is no directory for the state of a sandbox: it must be absolute and no top-level one", st.Dir)
 }
 
 func handle(id string, st *state) sdk.Handle {

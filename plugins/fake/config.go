@@ -39,7 +39,8 @@ type option struct {
 }
 
 // calls are what crash_during and the others like it may name.
-var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "stop", "start", "destroy", "inspect"}
+var calls = []string{"", "plan", "create", "exec", "put", "get", "remove", "changes", "reset", "stop", "start",
+	"destroy", "inspect"}
 
 // Validate implements [sdk.Validator]. Its paths lead into lists, maps and blocks.
 func (c *config) Validate() []sdk.Diagnostic {
@@ -50,7 +51,8 @@ func (c *config) Validate() []sdk.Diagnostic {
 	bad := func(path, format string, args ...any) {
 		out = append(out, sdk.Diagnostic{Severity: sdk.SeverityError, Summary: fmt.Sprintf(format, args...), Path: path})
 	}
-	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring, "freeze_during": c.Freeze, "panic_during": c.PanicDuring,
+	for path, call := range map[string]string{"crash_during": c.CrashDuring, "hang_during": c.HangDuring,
+		"freeze_during": c.Freeze, "panic_during": c.PanicDuring,
 		"garbage_during": c.Garbage, "flood_during": c.FloodDuring, "hold_during": c.HoldDuring} {
 		if !slices.Contains(calls, call) {
 			bad(path, "there is no call %q", call)

@@ -23,8 +23,10 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 		return nil, err
 	}
 	st := state{
-		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared && req.Workspace.Source != "",
-		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network != sdk.NetworkFull && !c.lies("network_leak"), Network: req.Network,
+		Dir: req.StateDir, Source: req.Workspace.Source, Shared: req.Workspace.Mode == sdk.WorkspaceShared &&
+			req.Workspace.Source != "",
+		Owner: req.Owner, Input: req.Input != "", Isolated: req.Network != sdk.NetworkFull && !c.lies("network_leak"),
+		Network: req.Network,
 		Request: request(c, req.Limits), Holds: b.holds(c, req.Limits), Config: *c,
 	}
 	if err := st.sound(); err != nil {
@@ -52,7 +54,8 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 	}
 	c.fault("create")
 	if c.CreateError != "" {
-		e := sdk.Errorf(sdk.Reason(c.CreateError), "the block says create_error = %q", c.CreateError).WithFix("take create_error away")
+		e := sdk.Errorf(sdk.Reason(c.CreateError), "the block says create_error = %q",
+			c.CreateError).WithFix("take create_error away")
 		e.Path = "create_error"
 		return nil, e
 	}
@@ -76,7 +79,8 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
 	for _, h := range b.holds(c, req.Limits) {
 		if h.HeldBy == "" {
-			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: h.Limit, Summary: "the limit " + string(h.Limit) + " cannot be held here", Detail: h.Reason, Fix: h.Fix}
+			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: h.Limit,
+				Summary: "the limit " + string(h.Limit) + " cannot be held here", Detail: h.Reason, Fix: h.Fix}
 		}
 	}
 	switch req.Workspace.Mode {
@@ -85,7 +89,8 @@ func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
 		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no workspace of mode %q", req.Workspace.Mode)
 	}
 	switch {
-	case req.Network == sdk.NetworkNone, req.Network == sdk.NetworkFull, req.Network == sdk.NetworkFiltered && traffic != nil:
+	case req.Network == sdk.NetworkNone, req.Network == sdk.NetworkFull, req.Network == sdk.NetworkFiltered &&
+		traffic != nil:
 	default:
 		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process has no network of mode %q", req.Network)
 	}
@@ -132,7 +137,8 @@ func (b *backend) fork(ctx context.Context, from sdk.Handle, st *state) error {
 	}
 	parent.moveTo(from.StateDir)
 	if st.Config.lies("fork_shares") {
-		return errors.Join(os.Remove(st.Workspace), os.Symlink(parent.Workspace, st.Workspace), copyTree(ctx, filepath.Join(parent.Dir, "output"), filepath.Join(st.Dir, "output")))
+		return errors.Join(os.Remove(st.Workspace), os.Symlink(parent.Workspace, st.Workspace),
+			copyTree(ctx, filepath.Join(parent.Dir, "output"), filepath.Join(st.Dir, "output")))
 	}
 	if err := copyTree(ctx, parent.Workspace, st.Workspace); err != nil || st.Config.lies("fork_without_output") {
 		return err

@@ -92,7 +92,8 @@ var lies = map[string]string{
 
 // fault does to the call named what the block asks for.
 func (c *config) fault(call string) {
-	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Freeze, c.Garbage, c.FloodDuring, c.HoldDuring}, call) {
+	if !slices.Contains([]string{c.PanicDuring, c.CrashDuring, c.HangDuring, c.Freeze, c.Garbage, c.FloodDuring,
+		c.HoldDuring}, call) {
 		return
 	}
 	if c.FaultOnce != "" && os.Remove(c.FaultOnce) != nil {

@@ -92,7 +92,8 @@ func asLater(m protoreflect.Message) {
 	switch m.Descriptor().FullName() {
 	case contract + "DescribeResponse":
 		for field, name := range map[protoreflect.Name]string{
-			"capabilities": "teleport", "limits": "patience", "workspaces": "mirror", "networks": "neighbours", "formats": "hologram",
+			"capabilities": "teleport", "limits": "patience", "workspaces": "mirror", "networks": "neighbours",
+			"formats": "hologram",
 		} {
 			m.Mutable(fields.ByName(field)).List().Append(protoreflect.ValueOfString(name))
 		}

@@ -27,7 +27,8 @@ type launch struct {
 // run starts the command and waits for its end.
 func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit, error) {
 	cfg := &s.st.Config
-	cmd := &exec.Cmd{Path: l.program, Args: l.argv, Env: l.env, Dir: l.dir, SysProcAttr: &syscall.SysProcAttr{Credential: l.cred}}
+	cmd := &exec.Cmd{Path: l.program, Args: l.argv, Env: l.env, Dir: l.dir,
+		SysProcAttr: &syscall.SysProcAttr{Credential: l.cred}}
 	if s.st.Isolated {
 		withoutNetwork(cmd.SysProcAttr)
 	}
@@ -110,7 +111,8 @@ func (s *sandbox) run(ctx context.Context, c *sdk.Command, l *launch) (*sdk.Exit
 
 // notStarted distinguishes a program that cannot be executed from a backend that cannot execute.
 func notStarted(err error) (*sdk.Exit, error) {
-	for _, e := range []error{syscall.EACCES, syscall.ENOEXEC, syscall.ENOENT, syscall.E2BIG, syscall.ENOTDIR, syscall.ELOOP} {
+	for _, e := range []error{syscall.EACCES, syscall.ENOEXEC, syscall.ENOENT, syscall.E2BIG, syscall.ENOTDIR,
+		syscall.ELOOP} {
 		if errors.Is(err, e) {
 			return &sdk.Exit{Cause: sdk.CauseExited, Code: 126, NotStarted: true, Evidence: err.Error()}, nil
 		}

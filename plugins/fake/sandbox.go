@@ -77,7 +77,8 @@ func (s *sandbox) Inspect(context.Context) (sdk.Status, error) {
 	if s.stopped() && !s.st.Config.lies("stop_unseen") {
 		return sdk.Status{State: sdk.StateAsleep}, nil
 	}
-	return sdk.Status{State: sdk.StateReady, Details: map[string]string{"dir": s.st.Dir, "marker": s.st.Config.Marker}}, nil
+	return sdk.Status{State: sdk.StateReady, Details: map[string]string{"dir": s.st.Dir, "marker": s.st.Config.Marker}},
+		nil
 }
 
 // Exec implements [sdk.Sandbox].
@@ -103,7 +104,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		select {
 		case <-time.After(cfg.ExecDelay):
 		case <-ctx.Done():
-			return &sdk.Exit{Cause: sdk.CauseOf(ctx), Code: 137, Signal: "SIGKILL", Evidence: "it had not begun", NotStarted: true}, nil
+			return &sdk.Exit{Cause: sdk.CauseOf(ctx), Code: 137, Signal: "SIGKILL", Evidence: "it had not begun",
+				NotStarted: true}, nil
 		}
 	}
 	if cfg.CrashDuring != "exec" { // that one waits until the command runs
@@ -136,7 +138,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	program, err := supervise.Look(argv[0], c.Env["PATH"], dir)
 	if not := (*supervise.NotRunnable)(nil); errors.As(err, &not) {
-		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why}, nil
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: not.Code, NotStarted: !cfg.lies("not_found_exit"), Evidence: not.Why},
+			nil
 	}
 	if cfg.lies("sigpipe_ignored") && err == nil {
 		// What a shell ignores stays ignored, no matter who starts it: an init sets right what its host ignores.
@@ -218,7 +221,8 @@ func leaveProcess(dir string) {
 	}
 }
 
-// untilBackendEnds is a pipe whose reader sees its end when the process of the backend, which keeps the writer, has ended.
+// untilBackendEnds is a pipe whose reader sees its end when the process of the backend, which keeps the writer, has
+// ended.
 var untilBackendEnds = sync.OnceValues(func() (r, w *os.File) {
 	r, w, _ = os.Pipe()
 	return r, w

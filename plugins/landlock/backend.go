@@ -23,12 +23,13 @@ type backend struct {
 // Describe implements [sdk.Backend].
 func (*backend) Describe() sdk.Description {
 	return sdk.Description{
-		Name:       "landlock",
-		Version:    version,
-		Summary:    "Landlock and a system call filter: works in unprivileged containers, isolates less than namespaces",
-		Isolation:  sdk.IsolationProcess,
-		Config:     Config{},
-		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
+		Name:      "landlock",
+		Version:   version,
+		Summary:   "Landlock and a system call filter: works in unprivileged containers, isolates less than namespaces",
+		Isolation: sdk.IsolationProcess,
+		Config:    Config{},
+		Limits: []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk,
+			sdk.LimitFiles},
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
 		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
@@ -45,11 +46,13 @@ func enough(abi int) error {
 	case abi >= confined.MinLandlock:
 		return nil
 	case abi > 0:
-		return sdk.Errorf(sdk.ReasonMissing, "this kernel has version %d of Landlock's interface: commands could signal every process of this user", abi).
+		return sdk.Errorf(sdk.ReasonMissing,
+			"this kernel has version %d of Landlock's interface: commands could signal every process of this user", abi).
 			WithFix("use Linux 6.12 or newer, which has version %d", confined.MinLandlock)
 	case confined.Here():
 		return sdk.Errorf(sdk.ReasonMissing, "this kernel, or the filter of this container, offers no Landlock").
-			WithFix("use Linux 6.12 or newer with landlock in its lsm= list, and a container engine whose filter lets Landlock through: Docker 20.10 or Podman 4 or newer")
+			WithFix("use Linux 6.12 or newer with landlock in its lsm= list, and a container engine whose filter lets " +
+				"Landlock through: Docker 20.10 or Podman 4 or newer")
 	}
 	return sdk.Errorf(sdk.ReasonMissing, "this kernel offers no Landlock").
 		WithFix("use Linux 6.12 or newer with landlock in its lsm= list (cat /sys/kernel/security/lsm)")
@@ -59,8 +62,10 @@ func enough(abi int) error {
 func (*backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	held := planLimits(spec, "/")
 	p := &sdk.Plan{Holds: held.Holds, Notes: append(held.Notes(), notes(spec)...)}
-	p.Notes = append(p.Notes, "landlock has no namespaces: commands see real paths, which HUTCH_WORKSPACE, HUTCH_INPUT, HUTCH_OUTPUT and TMPDIR name; "+
-		"they have no /proc, no /dev/shm and no sockets but pairs, and run as your user")
+	p.Notes = append(p.Notes,
+		"landlock has no namespaces: commands see real paths, which HUTCH_WORKSPACE, HUTCH_INPUT, HUTCH_OUTPUT and TMPDIR "+
+			"name; "+
+			"they have no /proc, no /dev/shm and no sockets but pairs, and run as your user")
 	if err := errors.Join(supported(), unmountable(spec), unguarded(spec, false)); err != nil {
 		p.Diagnostics = append(p.Diagnostics, sdk.DiagnosticOf(err))
 	}
@@ -72,7 +77,8 @@ func unmountable(spec *sdk.Spec) error {
 	if len(spec.Mounts) == 0 {
 		return nil
 	}
-	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot show a directory at another path: %s", spec.Mounts[0].Target).
+	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot show a directory at another path: %s",
+		spec.Mounts[0].Target).
 		WithFix("use another backend, such as bwrap or podman, or name the directory in ro_paths")
 }
 
@@ -94,12 +100,14 @@ func unguarded(spec *sdk.Spec, thorough bool) error {
 	if i < 0 {
 		return nil
 	}
-	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot protect the git repository %s in a shared workspace", filepath.Join(ws.Source, found[i])).
-		WithFix("use workspace mode private and hutch apply, another backend, or git = \"writable\" in the backend's block if commands may change it")
+	return sdk.Errorf(sdk.ReasonUnsupported, "landlock cannot protect the git repository %s in a shared workspace",
+		filepath.Join(ws.Source, found[i])).
+		WithFix("use workspace mode private and hutch apply, another backend, or git = \"writable\" in the backend's " +
+			"block if commands may change it")
 }
 
-// isRepository reports whether git takes p for a repository, or for a file or link that leads to one. A directory without
-// HEAD is not one yet, and what a command makes of it is new.
+// isRepository reports whether git takes p for a repository, or for a file or link that leads to one. A directory
+// without HEAD is not one yet, and what a command makes of it is new.
 func isRepository(p string) bool {
 	st, err := os.Lstat(p)
 	if err != nil || !st.IsDir() {
@@ -128,10 +136,13 @@ const layerName = "layer"
 // Create implements [sdk.Backend].
 func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandbox, error) {
 	if req.Keep {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "landlock has no persistent sandboxes").WithFix("use another backend, such as bwrap or podman")
+		return nil,
+			sdk.Errorf(sdk.ReasonUnsupported,
+				"landlock has no persistent sandboxes").WithFix("use another backend, such as bwrap or podman")
 	}
 	held := planLimits(&req.Spec, req.StateDir)
-	if err := errors.Join(supported(), held.Err(), known(req), unmountable(&req.Spec), unguarded(&req.Spec, true)); err != nil {
+	if err := errors.Join(supported(), held.Err(), known(req), unmountable(&req.Spec),
+		unguarded(&req.Spec, true)); err != nil {
 		return nil, err
 	}
 	data, err := json.Marshal(handle{req.StateDir})

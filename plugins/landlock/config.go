@@ -19,14 +19,16 @@ type Config struct {
 
 func configOf(spec *sdk.Spec) *Config { return sdk.ConfigOf[Config](spec) }
 
-// closed are directories that no run file may open: what they hold is about the machine, or about everybody's processes.
+// closed are directories that no run file may open: what they hold is about the machine, or about everybody's
+// processes.
 var closed = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp"}
 
 // Validate implements [sdk.Validator].
 func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	for i, p := range c.ROPaths {
 		bad := func(summary, detail string) {
-			ds = append(ds, sdk.Diagnostic{Severity: sdk.SeverityError, Path: fmt.Sprintf("ro_paths[%d]", i), Summary: summary, Detail: detail})
+			ds = append(ds, sdk.Diagnostic{Severity: sdk.SeverityError, Path: fmt.Sprintf("ro_paths[%d]", i), Summary: summary,
+				Detail: detail})
 		}
 		if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
 			bad("a path to read must be absolute and clean, and not the root", "it is "+strconv.Quote(p))
@@ -45,7 +47,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		}
 	}
 	if c.Git != "" && c.Git != gitguard.ReadOnly && c.Git != gitguard.Writable {
-		ds = append(ds, sdk.Diagnostic{Severity: sdk.SeverityError, Path: "git", Summary: "git must be readonly or writable", Detail: "it is " + strconv.Quote(c.Git)})
+		ds = append(ds, sdk.Diagnostic{Severity: sdk.SeverityError, Path: "git", Summary: "git must be readonly or writable",
+			Detail: "it is " + strconv.Quote(c.Git)})
 	}
 	return ds
 }

@@ -22,7 +22,8 @@ import (
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if c.User != "" && c.User != strconv.Itoa(os.Geteuid()) {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "commands of landlock run as the user who started hutch, not as %q", c.User).WithFix("leave --user out")
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "commands of landlock run as the user who started hutch, not as %q",
+			c.User).WithFix("leave --user out")
 	}
 	order, candidates, err := s.order(c)
 	if err != nil {
@@ -102,7 +103,8 @@ func ended(r *supervise.Result) *sdk.Exit {
 }
 
 // notExecuted says why a command never ran: it cannot be executed, hutch stopped it before, or the backend failed.
-func notExecuted(ctx context.Context, err error, r *supervise.Result, candidates []string, c *sdk.Command) (*sdk.Exit, error) {
+func notExecuted(ctx context.Context, err error, r *supervise.Result, candidates []string, c *sdk.Command) (*sdk.Exit,
+	error) {
 	var not *launch.NotExecuted
 	var noDir *launch.NoDir
 	switch {
@@ -113,7 +115,8 @@ func notExecuted(ctx context.Context, err error, r *supervise.Result, candidates
 	case errors.As(err, &noDir):
 		return nil, sdk.Errorf(sdk.ReasonConfig, "the command cannot work in the directory %s: %w", c.Dir, noDir.Errno)
 	case sdk.CauseOf(ctx) != "":
-		exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "it had not begun", NotStarted: true}
+		exit := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 137, Signal: "SIGKILL", Evidence: "it had not begun",
+			NotStarted: true}
 		command.Blame(ctx, exit, command.Met{})
 		return exit, nil
 	}
@@ -130,7 +133,8 @@ func (s *sandbox) order(c *sdk.Command) (o *launch.Order, candidates []string, e
 	candidates = command.Candidates(c.Argv[0], env)
 	full := s.spec.Network == sdk.NetworkFull
 	return &launch.Order{
-		Candidates: launch.Bytes(candidates), Argv: launch.Bytes(c.Argv), Env: launch.Bytes(env), Dir: []byte(cmp.Or(c.Dir, s.ready.Workspace)),
+		Candidates: launch.Bytes(candidates), Argv: launch.Bytes(c.Argv), Env: launch.Bytes(env),
+		Dir:  []byte(cmp.Or(c.Dir, s.ready.Workspace)),
 		Read: launch.Bytes(s.readable()), Write: launch.Bytes(s.writable()), Devices: launch.Bytes(devices),
 		Network: full, Rlimits: s.held.rlimits, CPUs: s.held.cpus,
 		Filter: seccomp.Program(seccomp.Options{Shared: true, Network: full, FixedCPUs: s.held.cpus != nil}),

@@ -29,7 +29,8 @@ func planLimits(spec *sdk.Spec, dir string) *held {
 	h := &held{}
 	l := spec.Limits
 	if l.Timeout > 0 {
-		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to all descendants of the command's reaper")
+		h.Hold(sdk.LimitTimeout, l.Timeout.String(),
+			"SIGTERM, grace, then SIGKILL to all descendants of the command's reaper")
 	}
 	h.holdCPUs(l.CPUs)
 	pids := sdk.Hold{Limit: sdk.LimitPIDs, Default: l.PIDs <= 0, HeldBy: countedTasks}
@@ -41,7 +42,8 @@ func planLimits(spec *sdk.Spec, dir string) *held {
 	h.Holds = append(h.Holds, pids)
 	h.Memory(l.Memory, limits.How{}, false, "the command that uses most is killed")
 	h.HoldDisk(spec, hold.Disk{Dir: dir, Places: "workspace, output and TMPDIR"})
-	files, core := h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{}), uint64(limits.NoCore)
+	files, core := h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE",
+		limits.How{}), uint64(limits.NoCore)
 	h.rlimits.Core = &core // nobody writes a command's memory to the host
 	if files > 0 {
 		h.rlimits.NoFile = &files
@@ -56,7 +58,9 @@ func (h *held) holdCPUs(cpus float64) {
 	switch n := int(cpus); {
 	case cpus <= 0:
 	case float64(n) != cpus:
-		h.Refuse(sdk.LimitCPUs, value, "without a cgroup a whole number is held, by letting commands use so many processors only", "ask for a whole number, or use another backend")
+		h.Refuse(sdk.LimitCPUs, value,
+			"without a cgroup a whole number is held, by letting commands use so many processors only",
+			"ask for a whole number, or use another backend")
 	default:
 		h.cpus = visible.Processors(cpus)
 		h.Hold(sdk.LimitCPUs, value, fmt.Sprintf("sched_setaffinity: %d of the %d processors", len(h.cpus), runtime.NumCPU()))

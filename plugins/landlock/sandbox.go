@@ -32,7 +32,8 @@ func newSandbox(ctx context.Context, req *sdk.CreateRequest, held *held) (*sandb
 		return nil, err
 	}
 	s := &sandbox{spec: req.Spec, held: held, dir: filepath.Join(state, layerName)}
-	s.ready = sdk.Ready{Workspace: s.path("workspace"), Output: s.path("output"), Holds: held.Holds, Notes: append(held.Notes(), notes(&req.Spec)...)}
+	s.ready = sdk.Ready{Workspace: s.path("workspace"), Output: s.path("output"), Holds: held.Holds,
+		Notes: append(held.Notes(), notes(&req.Spec)...)}
 	for _, dir := range []string{s.dir, s.path("output"), s.path("tmp")} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -124,7 +125,8 @@ func (s *sandbox) withFiles(p string, write bool, fn func(inside.Files) error) e
 			at = dir
 		}
 	}
-	if write && at == s.ready.Workspace && s.spec.Workspace.Mode == sdk.WorkspaceReadOnly && s.spec.Workspace.Source != "" {
+	if write && at == s.ready.Workspace && s.spec.Workspace.Mode == sdk.WorkspaceReadOnly &&
+		s.spec.Workspace.Source != "" {
 		return sdk.Errorf(sdk.ReasonDenied, "%s cannot be written: the workspace is read-only", p)
 	}
 	root, err := os.OpenRoot(at)
@@ -132,7 +134,8 @@ func (s *sandbox) withFiles(p string, write bool, fn func(inside.Files) error) e
 		return inside.Error(p, err)
 	}
 	defer root.Close()
-	return fn(inside.Files{Root: root, At: at, Own: []string{s.ready.Workspace, s.ready.Input, s.ready.Output, s.path("tmp")}})
+	return fn(inside.Files{Root: root, At: at, Own: []string{s.ready.Workspace, s.ready.Input, s.ready.Output,
+		s.path("tmp")}})
 }
 
 // Get implements [sdk.Getter].
@@ -162,7 +165,8 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 // library and TLS need; and the command's input. Missing paths do not matter.
 var system = []string{
 	"/proc/self/fd/0", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf",
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types",
+	"/etc/nsswitch.conf",
 	"/etc/passwd", "/etc/group", "/etc/pki/ca-trust", "/etc/pki/tls", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 }
 
@@ -170,7 +174,8 @@ var system = []string{
 var resolver = []string{"/etc/hosts", "/etc/resolv.conf"}
 
 // devices are those that are harmless, and the streams of the command, which programs open again as /dev/stdout.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/proc/self/fd/1", "/proc/self/fd/2"}
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
+	"/proc/self/fd/1", "/proc/self/fd/2"}
 
 // readable are the paths that commands may read.
 func (s *sandbox) readable() []string {

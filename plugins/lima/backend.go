@@ -111,7 +111,9 @@ func (b *backend) Plan(_ context.Context, spec *sdk.Spec) (*sdk.Plan, error) {
 	if err := unsupported(spec); err != nil {
 		refuse(err)
 	}
-	p.Notes = append(p.Notes, "in the VM the workspace is at /workspace/ID, where ID is that of the sandbox, and input and output are at /input and /output")
+	p.Notes = append(p.Notes,
+		"in the VM the workspace is at /workspace/ID, where ID is that of the sandbox, and input and output are at /input "+
+			"and /output")
 	if spec.Network == sdk.NetworkFull {
 		p.Notes = append(p.Notes, "network is full: commands reach whatever the VM reaches, through this machine")
 	}
@@ -132,7 +134,8 @@ func unsupported(spec *sdk.Spec) error {
 	switch spec.Workspace.Mode {
 	case "", sdk.WorkspacePrivate:
 	default:
-		return sdk.Errorf(sdk.ReasonUnsupported, "a workspace in a VM is a copy of its own, so its mode cannot be %q", spec.Workspace.Mode).WithFix("take the mode private, and hutch diff and hutch apply")
+		return sdk.Errorf(sdk.ReasonUnsupported, "a workspace in a VM is a copy of its own, so its mode cannot be %q",
+			spec.Workspace.Mode).WithFix("take the mode private, and hutch diff and hutch apply")
 	}
 	switch spec.Network {
 	case "", sdk.NetworkNone, sdk.NetworkFull:
@@ -140,7 +143,9 @@ func unsupported(spec *sdk.Spec) error {
 		return sdk.Errorf(sdk.ReasonUnsupported, "there is no network %q in a VM", spec.Network)
 	}
 	if len(spec.Mounts) > 0 {
-		return sdk.Errorf(sdk.ReasonUnsupported, "a VM sees no directory of the host but the one for exchange, so nothing can be mounted at %s", spec.Mounts[0].Target).
+		return sdk.Errorf(sdk.ReasonUnsupported,
+			"a VM sees no directory of the host but the one for exchange, so nothing can be mounted at %s",
+			spec.Mounts[0].Target).
 			WithFix("leave dependencies out of the run, and have provision install them in the VM")
 	}
 	return nil
@@ -186,7 +191,8 @@ func (b *backend) prepare(req *sdk.CreateRequest) (*sandbox, error) {
 		return nil, err
 	}
 	rec := boxRecord{
-		ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Dedicated: cfg.Dedicated, Stop: cfg.StopWhenIdle, Spec: req.Spec,
+		ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Dedicated: cfg.Dedicated, Stop: cfg.StopWhenIdle,
+		Spec: req.Spec,
 	}
 	rec.Spec.Config = cfg
 	return &sandbox{machine: m, cfg: cfg, rec: rec}, nil
@@ -305,8 +311,10 @@ func readHandle(h sdk.Handle) (old handle, err error) {
 	if len(h.Data) == 0 {
 		return old, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
-	if err := json.Unmarshal(h.Data, &old); err != nil || len(old.Machine) > maxInstanceName+20 || !instanceName.MatchString(old.Machine) {
-		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of lima's: %w", h.ID, errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
+	if err := json.Unmarshal(h.Data, &old); err != nil || len(old.Machine) > maxInstanceName+20 ||
+		!instanceName.MatchString(old.Machine) {
+		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of lima's: %w", h.ID,
+			errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
 	}
 	return old, nil
 }
@@ -360,11 +368,13 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		}
 	}
 	if len(c.Instance) > maxInstanceName || !instanceName.MatchString(c.Instance) {
-		bad("instance", fmt.Sprintf("a VM's name is at most %d letters and digits, with single . _ - between them", maxInstanceName), "it is "+strconv.Quote(c.Instance))
+		bad("instance", fmt.Sprintf("a VM's name is at most %d letters and digits, with single . _ - between them",
+			maxInstanceName), "it is "+strconv.Quote(c.Instance))
 	}
 	for _, f := range []struct{ attribute, value string }{{"image", c.Image}, {"kernel", c.Kernel}, {"initrd", c.Initrd}} {
 		if f.value != "" && !isLocation(f.value) {
-			bad(f.attribute, f.attribute+" must be an absolute path or a URL that begins with https://", "it is "+strconv.Quote(f.value))
+			bad(f.attribute, f.attribute+" must be an absolute path or a URL that begins with https://",
+				"it is "+strconv.Quote(f.value))
 		}
 	}
 	if c.Digest != "" && !regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`).MatchString(c.Digest) {

@@ -39,7 +39,8 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return append(out, sdk.Failed("limactl", fmt.Errorf("read what limactl info prints: %w", err))), nil
 	}
 	out = append(out, checkVersion(l.path, info.Version))
-	out = append(out, sdk.Finding{Name: "vm types", Status: sdk.SeverityOK, Detail: strings.Join(info.VMTypes, ", ") + ", in " + info.LimaHome})
+	out = append(out, sdk.Finding{Name: "vm types", Status: sdk.SeverityOK,
+		Detail: strings.Join(info.VMTypes, ", ") + ", in " + info.LimaHome})
 	if path, err := inPath("ssh", "install the OpenSSH client, which limactl needs too"); err != nil {
 		out = append(out, sdk.Failed("ssh", err))
 	} else {
@@ -77,7 +78,8 @@ func (b *backend) checkVM(ctx context.Context, l *limactl) sdk.Finding {
 	case i == nil:
 		f.Detail = "none yet; the first run makes it, and downloads an image for it"
 	case i.Status != limaout.StatusRunning && i.Status != limaout.StatusStopped:
-		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, i.Status+": "+strings.Join(i.Errors, "; "), "the next run stops it by force and starts it again"
+		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, i.Status+": "+strings.Join(i.Errors, "; "),
+			"the next run stops it by force and starts it again"
 	default:
 		f.Detail = i.Status
 	}
@@ -118,7 +120,8 @@ func planLimits(l sdk.Limits, cfg *Config, facts *guestFacts) *held {
 	if facts != nil {
 		can, vm = facts.Limits, facts.Size
 	}
-	vm = wire.Machine{Memory: cmp.Or(vm.Memory, int64(cfg.Memory)), CPUs: cmp.Or(vm.CPUs, cfg.CPUs), Disk: cmp.Or(vm.Disk, int64(cfg.Disk)), Files: cmp.Or(vm.Files, defaultFiles)}
+	vm = wire.Machine{Memory: cmp.Or(vm.Memory, int64(cfg.Memory)), CPUs: cmp.Or(vm.CPUs, cfg.CPUs),
+		Disk: cmp.Or(vm.Disk, int64(cfg.Disk)), Files: cmp.Or(vm.Files, defaultFiles)}
 	h := &held{}
 	if l.Timeout > 0 {
 		h.Hold(sdk.LimitTimeout, l.Timeout.String(), "SIGTERM, grace, then SIGKILL to the command's namespace in the VM")
@@ -137,7 +140,8 @@ func planLimits(l sdk.Limits, cfg *Config, facts *guestFacts) *held {
 		h.request.PIDs = pids
 	}
 	if l.Disk > 0 {
-		h.Refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "the sandboxes of a VM share its disk", "leave the limit away, and give the VM a disk of that size with dedicated = true")
+		h.Refuse(sdk.LimitDisk, sdk.Bytes(l.Disk).String(), "the sandboxes of a VM share its disk",
+			"leave the limit away, and give the VM a disk of that size with dedicated = true")
 	} else {
 		h.Default(sdk.LimitDisk, sdk.Bytes(vm.Disk).String(), "the VM: its disk has no more, and its sandboxes share it")
 	}
@@ -146,7 +150,8 @@ func planLimits(l sdk.Limits, cfg *Config, facts *guestFacts) *held {
 		h.request.Files = min(vm.Files, defaultFiles)
 		h.Default(sdk.LimitFiles, strconv.FormatUint(h.request.Files, 10), "rlimit RLIMIT_NOFILE in the VM")
 	case n < limits.MinFiles:
-		h.Refuse(sdk.LimitFiles, strconv.FormatInt(n, 10), "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", limits.MinFiles))
+		h.Refuse(sdk.LimitFiles, strconv.FormatInt(n, 10), "no program can be loaded with so few descriptors",
+			fmt.Sprintf("ask for at least %d", limits.MinFiles))
 	default:
 		h.Hold(sdk.LimitFiles, strconv.FormatInt(n, 10), "rlimit RLIMIT_NOFILE in the VM")
 		h.request.Files = uint64(n)
@@ -162,7 +167,8 @@ func (h *held) inCgroup(l sdk.Limit, byDefault bool, value string, how limits.Ho
 	if ok {
 		hold.HeldBy = how.By + " in the VM"
 	} else {
-		hold.Reason = cmp.Or(how.Reason, "the guest has no cgroup that could hold it for all processes of the sandbox together")
+		hold.Reason = cmp.Or(how.Reason,
+			"the guest has no cgroup that could hold it for all processes of the sandbox together")
 		hold.Fix = cmp.Or(how.Fix, "take an image whose kernel has the cgroup v2 controllers memory, cpu and pids")
 	}
 	h.Holds = append(h.Holds, hold)

@@ -48,7 +48,8 @@ var findGuestProgram = sync.OnceValues(func() (*guestBinary, error) {
 	}
 	f, err := os.Open(p)
 	if err != nil {
-		return nil, sdk.Errorf(sdk.ReasonMissing, "the program that works inside of VMs cannot be read: %w", err).WithFix("install hutch whole: make install puts it beside hutch-backend-lima")
+		return nil, sdk.Errorf(sdk.ReasonMissing, "the program that works inside of VMs cannot be read: %w",
+			err).WithFix("install hutch whole: make install puts it beside hutch-backend-lima")
 	}
 	defer f.Close()
 	sum := sha256.New()
@@ -56,7 +57,8 @@ var findGuestProgram = sync.OnceValues(func() (*guestBinary, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guestBinary{host: p, guest: "/usr/local/libexec/hutch/" + guestProgram + "-" + hex.EncodeToString(sum.Sum(nil)[:12]), size: n}, nil
+	return &guestBinary{host: p, guest: "/usr/local/libexec/hutch/" + guestProgram + "-" +
+		hex.EncodeToString(sum.Sum(nil)[:12]), size: n}, nil
 })
 
 // plainWord is what no shell changes.
@@ -67,7 +69,8 @@ var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/=:+-]+$`)
 // leave none of our own.
 func ssh(ctx context.Context, i *limaout.Instance, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ssh", "-F", i.SSHConfigFile, "-T", "-o", "LogLevel=ERROR",
-		"-o", "ControlMaster=no", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PermitLocalCommand=no", "-o", "SendEnv=-*",
+		"-o", "ControlMaster=no", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "PermitLocalCommand=no", "-o",
+		"SendEnv=-*",
 		"-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", i.Hostname, line)
 	cmd.Dir = "/"
 	cmd.WaitDelay = stopTime
@@ -81,14 +84,17 @@ func dial(ctx context.Context, i *limaout.Instance, boot time.Duration, say prog
 		return nil, err
 	}
 	if want := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; i.Arch != want {
-		return nil, sdk.Errorf(sdk.ReasonUnsupported, "the VM %s is a machine of the kind %s, and hutch is here for %s only", i.Name, i.Arch, want)
+		return nil, sdk.Errorf(sdk.ReasonUnsupported, "the VM %s is a machine of the kind %s, and hutch is here for %s only",
+			i.Name, i.Arch, want)
 	}
 	for what, word := range map[string]string{"hostname": i.Hostname, "user": i.Config.User.Name} {
 		if !plainWord.MatchString(word) || strings.HasPrefix(word, "-") {
-			return nil, sdk.Errorf(sdk.ReasonUnsupported, "the %s of the VM %s is %q, which hutch does not pass on", what, i.Name, word)
+			return nil, sdk.Errorf(sdk.ReasonUnsupported, "the %s of the VM %s is %q, which hutch does not pass on", what,
+				i.Name, word)
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, boot, sdk.Errorf(sdk.ReasonUnavailable, "the VM %s runs and did not answer within %s", i.Name, boot))
+	ctx, cancel := context.WithTimeoutCause(ctx, boot, sdk.Errorf(sdk.ReasonUnavailable,
+		"the VM %s runs and did not answer within %s", i.Name, boot))
 	defer cancel()
 	installed := false
 	for {
@@ -155,7 +161,8 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		kill()
-		return nil, sdk.Errorf(sdk.ReasonMissing, "start ssh: %w", err).WithFix("install the OpenSSH client, which limactl needs too")
+		return nil, sdk.Errorf(sdk.ReasonMissing, "start ssh: %w",
+			err).WithFix("install the OpenSSH client, which limactl needs too")
 	}
 	stop := context.AfterFunc(ctx, kill)
 	hello, noise, err := wire.ReadHello(stdout)
@@ -178,7 +185,9 @@ func serve(ctx context.Context, i *limaout.Instance, bin *guestBinary, boot time
 		if hello.Err != nil {
 			return nil, hello.Err
 		}
-		return nil, sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM speaks version %d of the protocol, and this one %d", hello.Version, wire.Version)
+		return nil,
+			sdk.Errorf(sdk.ReasonInternal, "hutch's program in the VM speaks version %d of the protocol, and this one %d",
+				hello.Version, wire.Version)
 	}
 	l := &link{name: i.Name, hello: hello, cmd: cmd, kill: kill, said: said, done: make(chan struct{})}
 	if l.client, err = remote.NewClient(&pipes{stdout, stdin}); err != nil {
@@ -223,7 +232,8 @@ func install(ctx context.Context, i *limaout.Instance, bin *guestBinary) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
-		return sdk.Errorf(sdk.ReasonUnavailable, "hutch's program cannot be copied into the VM %s: %w: %s", i.Name, err, said).
+		return sdk.Errorf(sdk.ReasonUnavailable, "hutch's program cannot be copied into the VM %s: %w: %s", i.Name, err,
+			said).
 			WithFix("see whether the VM's user may become root there: limactl shell %s sudo -n true", i.Name)
 	}
 	return nil

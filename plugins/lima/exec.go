@@ -19,7 +19,8 @@ import (
 
 // Exec implements [sdk.Sandbox].
 func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
-	began := time.Now() // before the VM is reached, as the command's timeout begins: two clocks would contradict each other
+	// before the VM is reached, as the command's timeout begins: two clocks would contradict each other
+	began := time.Now()
 	l, release, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -32,7 +33,8 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	if u := c.User; u != "" && u != l.hello.User && u != fmt.Sprint(l.hello.UID) {
 		return nil, sdk.Errorf(sdk.ReasonUnsupported, "commands in a VM run as %s and not as %q", l.hello.User, u)
 	}
-	exit, err := remoteexec.Run(ctx, l.client, wire.Request{Op: wire.OpExec, ID: s.rec.ID, Exec: remoteexec.Exec(c, env, s.ready.Workspace)}, c)
+	exit, err := remoteexec.Run(ctx, l.client, wire.Request{Op: wire.OpExec, ID: s.rec.ID,
+		Exec: remoteexec.Exec(c, env, s.ready.Workspace)}, c)
 	if err != nil {
 		return nil, s.lost(ctx, l.lost(err))
 	}
@@ -49,7 +51,8 @@ func (s *sandbox) lost(ctx context.Context, err error) error {
 	}
 	e := sdk.Errorf(sdk.ReasonUnavailable, "%s", text)
 	e.Err, e.Detail, e.Retryable = err, err.Error(), true
-	return e.WithFix("the next command starts it again; what it said last is in %s", filepath.Join(s.machine.home, s.machine.name, "serial*.log"))
+	return e.WithFix("the next command starts it again; what it said last is in %s",
+		filepath.Join(s.machine.home, s.machine.name, "serial*.log"))
 }
 
 // link is a connection to our program in a guest. Its methods are safe for concurrent use.
@@ -79,7 +82,8 @@ func (l *link) lost(err error) error {
 	if !errors.As(err, &broke) {
 		return err
 	}
-	e := sdk.Errorf(sdk.ReasonUnavailable, "the connection to the VM %s broke: %w", l.name, broke.Err).WithFix("see whether it still runs: limactl list %s", l.name)
+	e := sdk.Errorf(sdk.ReasonUnavailable, "the connection to the VM %s broke: %w", l.name,
+		broke.Err).WithFix("see whether it still runs: limactl list %s", l.name)
 	e.Detail, e.Retryable = l.said.String(), true
 	return e
 }

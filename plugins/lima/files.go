@@ -28,7 +28,8 @@ func (s *sandbox) Get(ctx context.Context, p string, format sdk.Format, w io.Wri
 
 // Remove implements [sdk.Remover].
 func (s *sandbox) Remove(ctx context.Context, p string, recursive bool) error {
-	argv, err := remoteexec.RemoveArgs(p, recursive, []string{s.ready.Workspace, guestpath.Input(true), guestpath.Output(true), "/tmp", "/var/tmp", s.exchangeGuest()})
+	argv, err := remoteexec.RemoveArgs(p, recursive, []string{s.ready.Workspace, guestpath.Input(true),
+		guestpath.Output(true), "/tmp", "/var/tmp", s.exchangeGuest()})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ type limactl struct {
 
 // limaEnvironment are the variables of the host that limactl, and the QEMU it starts, look at.
 var limaEnvironment = []string{
-	"LIMA_HOME", "LIMA_SSH_PORT_FORWARDER", "QEMU_SYSTEM_X86_64", "QEMU_SYSTEM_AARCH64", "QEMU_SYSTEM_ARM", "QEMU_SYSTEM_RISCV64",
+	"LIMA_HOME", "LIMA_SSH_PORT_FORWARDER", "QEMU_SYSTEM_X86_64", "QEMU_SYSTEM_AARCH64", "QEMU_SYSTEM_ARM",
+	"QEMU_SYSTEM_RISCV64",
 	"QEMU_SYSTEM_PPC64", "QEMU_SYSTEM_S390X",
 }
 
@@ -54,7 +55,8 @@ func findLimactl() (*limactl, error) {
 	if home == "" {
 		user, err := os.UserHomeDir()
 		if err != nil {
-			return nil, sdk.Errorf(sdk.ReasonMissing, "this user has no home directory for Lima: %w", err).WithFix("set HOME or LIMA_HOME")
+			return nil, sdk.Errorf(sdk.ReasonMissing, "this user has no home directory for Lima: %w",
+				err).WithFix("set HOME or LIMA_HOME")
 		}
 		home = filepath.Join(user, ".lima")
 	}
@@ -107,7 +109,8 @@ func (l *limactl) call(ctx context.Context, tell func(level, msg string), args .
 		e.fatal = log.Last
 	}
 	if strings.Contains(e.fatal, "must not run as the root user") {
-		return nil, sdk.Errorf(sdk.ReasonDenied, "limactl refuses to run as root: %w", e).WithFix("run hutch as an ordinary user")
+		return nil, sdk.Errorf(sdk.ReasonDenied, "limactl refuses to run as root: %w",
+			e).WithFix("run hutch as an ordinary user")
 	}
 	return nil, e
 }
@@ -220,7 +223,8 @@ func render(c *Config, exchange exchangeOf) ([]byte, error) {
 		MountType: c.MountType, Mounts: []mount{{Location: exchange.host, MountPoint: exchange.guest, Writable: true}},
 		// Lima forwards every port that is not ignored to the host's loopback. Unless the last flag is there, the address
 		// stands for itself and not for all of them.
-		PortForwards: []portForward{{GuestIP: "0.0.0.0", GuestIPMustBeZero: false, GuestPortRange: [2]int{1, 65535}, Proto: "any", Ignore: true}},
+		PortForwards: []portForward{{GuestIP: "0.0.0.0", GuestIPMustBeZero: false, GuestPortRange: [2]int{1, 65535},
+			Proto: "any", Ignore: true}},
 		HostResolver: enabled{c.HostResolver},
 		Video:        display{"none"},
 	}

@@ -163,7 +163,8 @@ func exchangeIn(i *limaout.Instance) *exchangeOf {
 }
 
 // running makes sure that the VM runs. The caller holds the lock.
-func (m *machine) running(ctx context.Context, p *plan, timeout time.Duration, say progress) (*limaout.Instance, error) {
+func (m *machine) running(ctx context.Context, p *plan, timeout time.Duration, say progress) (*limaout.Instance,
+	error) {
 	i, err := m.list(ctx, m.name)
 	if err != nil {
 		return nil, err
@@ -242,7 +243,8 @@ func (m *machine) fits(p *plan) error {
 	}
 	return &sdk.Error{Reason: sdk.ReasonConfig, Path: "instance",
 		Summary: fmt.Sprintf("the VM %s was made from other settings than this block has", m.name),
-		Fix:     fmt.Sprintf("give another instance, or let it be recreated: limactl delete --force %s (its sandboxes go with it)", m.name)}
+		Fix: fmt.Sprintf("give another instance, or let it be recreated: limactl delete --force %s (its sandboxes go "+
+			"with it)", m.name)}
 }
 
 // create makes the VM, stopped.
@@ -294,7 +296,8 @@ func (m *machine) checkSocket() error {
 	if len(p) < maxSocket {
 		return nil
 	}
-	return sdk.Errorf(sdk.ReasonConfig, "LIMA_HOME is too long: the socket %s would have %d bytes, and %d are allowed", p, len(p), maxSocket-1).
+	return sdk.Errorf(sdk.ReasonConfig, "LIMA_HOME is too long: the socket %s would have %d bytes, and %d are allowed", p,
+		len(p), maxSocket-1).
 		WithFix("set LIMA_HOME to a shorter path, or choose a shorter instance")
 }
 
@@ -399,9 +402,11 @@ func (m *machine) died(ctx context.Context) string {
 	case i == nil:
 		return fmt.Sprintf("the VM %s was deleted, and its sandboxes with it", m.name)
 	case i.Status == limaout.StatusRunning:
-		return fmt.Sprintf("the connection to the VM %s broke, and it runs: it hangs, or has booted again. Its commands have ended; the files of its sandboxes are on its disk", m.name)
+		return fmt.Sprintf("the connection to the VM %s broke, and it runs: it hangs, or has booted again. Its commands "+
+			"have ended; the files of its sandboxes are on its disk", m.name)
 	}
-	return fmt.Sprintf("the VM %s died: limactl says %s. Its commands have ended; the files of its sandboxes are on its disk", m.name, orUnknown(i.Status))
+	return fmt.Sprintf("the VM %s died: limactl says %s. Its commands have ended; the files of its sandboxes are on "+
+		"its disk", m.name, orUnknown(i.Status))
 }
 
 // exists reports whether a sandbox is known to be in the VM.

@@ -90,14 +90,16 @@ func (s *sandbox) make(ctx context.Context) error {
 	if err := held.Err(); err != nil {
 		return err
 	}
-	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true), Holds: held.Holds, Notes: held.Notes()}
+	s.ready = sdk.Ready{Workspace: guestpath.Workspace + "/" + s.rec.ID, Output: guestpath.Output(true),
+		Holds: held.Holds, Notes: held.Notes()}
 	if s.rec.Spec.Input != "" {
 		s.ready.Input = guestpath.Input(true)
 	}
 	if err := s.openExchange(l); err != nil {
 		return err
 	}
-	spec := &wire.Sandbox{Limits: held.request, Network: s.rec.Spec.Network == sdk.NetworkFull, Input: s.rec.Spec.Input != "", Exchange: s.ready.Exchange != nil}
+	spec := &wire.Sandbox{Limits: held.request, Network: s.rec.Spec.Network == sdk.NetworkFull,
+		Input: s.rec.Spec.Input != "", Exchange: s.ready.Exchange != nil}
 	if err := s.makeInGuest(ctx, l, spec); err != nil {
 		return err
 	}
@@ -137,7 +139,8 @@ func (s *sandbox) sync(ctx context.Context, l *link) error {
 // openExchange makes the sandbox's own part of the exchange.
 func (s *sandbox) openExchange(l *link) error {
 	if l.exchange == nil {
-		s.ready.Notes = append(s.ready.Notes, "the VM "+s.machine.name+" shares no directory with this host, so there is no exchange")
+		s.ready.Notes = append(s.ready.Notes,
+			"the VM "+s.machine.name+" shares no directory with this host, so there is no exchange")
 		return nil
 	}
 	host, guest := s.exchangeIn(l.exchange)
@@ -191,7 +194,8 @@ func (s *sandbox) useWith(ctx context.Context, say progress) (l *link, release f
 	}
 	if err == nil {
 		if text := s.machine.died(ctx); text != "" {
-			sdk.Log(ctx).Warn(text + "; it is started again now, which may take as long as its start_timeout of " + s.cfg.StartTimeout.String())
+			sdk.Log(ctx).Warn(text + "; it is started again now, which may take as long as its start_timeout of " +
+				s.cfg.StartTimeout.String())
 		}
 		if l, err = s.machine.connect(ctx, nil, s.cfg.StartTimeout, say); err == nil {
 			return l, s.mu.RUnlock, nil

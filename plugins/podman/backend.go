@@ -30,12 +30,14 @@ func newBackend() *backend {
 // Describe implements [sdk.Backend].
 func (b *backend) Describe() sdk.Description {
 	return sdk.Description{
-		Name:       "podman",
-		Version:    version,
-		Summary:    "Podman containers, rootless or rootful: an image as root file system, no daemon, the project as an overlay",
-		Isolation:  sdk.IsolationContainer,
-		Config:     Config{},
-		Limits:     []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk, sdk.LimitFiles},
+		Name:    "podman",
+		Version: version,
+		Summary: "Podman containers, rootless or rootful: an image as root file system, no daemon, the project as an " +
+			"overlay",
+		Isolation: sdk.IsolationContainer,
+		Config:    Config{},
+		Limits: []sdk.Limit{sdk.LimitTimeout, sdk.LimitMemory, sdk.LimitCPUs, sdk.LimitPIDs, sdk.LimitDisk,
+			sdk.LimitFiles},
 		Workspaces: []sdk.WorkspaceMode{sdk.WorkspacePrivate, sdk.WorkspaceShared, sdk.WorkspaceReadOnly},
 		Networks:   []sdk.NetworkMode{sdk.NetworkNone, sdk.NetworkFiltered, sdk.NetworkFull},
 		Formats:    []sdk.Format{sdk.FormatTar, sdk.FormatFile},
@@ -83,7 +85,9 @@ func checkNetworkOf(spec *sdk.Spec, rootless bool) error {
 // notes are what a careful user should know of a sandbox of spec.
 func notes(spec *sdk.Spec, rootless bool) (out []string) {
 	if !rootless && !hostids.Root() {
-		out = append(out, "podman runs as root of a user namespace: commands have no capability and cannot gain any, but there is no user namespace between them and that root")
+		out = append(out,
+			"podman runs as root of a user namespace: commands have no capability and cannot gain any, but there is no user "+
+				"namespace between them and that root")
 	}
 	return out
 }
@@ -199,7 +203,8 @@ func readHandle(h sdk.Handle) (old handle, err error) {
 		return old, sdk.Errorf(sdk.ReasonNotFound, "there is no sandbox %s", h.ID)
 	}
 	if err := json.Unmarshal(h.Data, &old); err != nil || !filepath.IsAbs(old.Dir) {
-		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of podman's: %w", h.ID, errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
+		return old, sdk.Errorf(sdk.ReasonConfig, "the handle of %s is not one of podman's: %w", h.ID,
+			errors.Join(err, fmt.Errorf("%d bytes", len(h.Data))))
 	}
 	return old, nil
 }

@@ -80,7 +80,8 @@ func (p *podman) checkVersion(ctx context.Context) sdk.Finding {
 	}
 	f.Detail = text + " at " + p.path
 	if major < 4 || major == 4 && minor < 3 {
-		f.Status, f.Detail = sdk.SeverityError, f.Detail+" is too old: overlay volumes with a layer of one's own and --userns=keep-id:uid= came with 4.3"
+		f.Status, f.Detail = sdk.SeverityError,
+			f.Detail+" is too old: overlay volumes with a layer of one's own and --userns=keep-id:uid= came with 4.3"
 		f.Fix = "install podman 4.3 or newer"
 	}
 	return f
@@ -88,7 +89,8 @@ func (p *podman) checkVersion(ctx context.Context) sdk.Finding {
 
 // checkUsers looks whether a rootless container can have users of its own.
 func (p *podman) checkUsers(i *info) sdk.Finding {
-	f := sdk.Finding{Name: "users", Status: sdk.SeverityOK, Detail: "rootful: commands run as the owner of the project, without capabilities and without a user namespace"}
+	f := sdk.Finding{Name: "users", Status: sdk.SeverityOK,
+		Detail: "rootful: commands run as the owner of the project, without capabilities and without a user namespace"}
 	if !p.rootless {
 		f.Status = sdk.SeverityWarning
 		f.Fix = "run hutch as an ordinary user for a user namespace between commands and the host"
@@ -102,7 +104,8 @@ func (p *podman) checkUsers(i *info) sdk.Finding {
 	if total <= 1 {
 		f.Status = sdk.SeverityWarning
 		f.Detail = "rootless with one user only: images with files of several users cannot be unpacked"
-		f.Fix = fmt.Sprintf("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s, apt-get install uidmap, podman system migrate", os.Getenv("USER"))
+		f.Fix = fmt.Sprintf("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s, apt-get install "+
+			"uidmap, podman system migrate", os.Getenv("USER"))
 	}
 	return f
 }
@@ -147,7 +150,8 @@ func (b *backend) checkLimits() (out []sdk.Finding) {
 	}
 	f := sdk.Finding{Name: "limit disk", Status: sdk.SeverityOK, Detail: "a sized file system in memory"}
 	if m.rootless {
-		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "cannot be held without root", "run hutch as root, or use the backend bwrap"
+		f.Status, f.Detail, f.Fix = sdk.SeverityWarning, "cannot be held without root",
+			"run hutch as root, or use the backend bwrap"
 	}
 	return append(out, f)
 }
@@ -160,7 +164,8 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 		return []sdk.Finding{sdk.Failed(name, err)}
 	}
 	if image == "" {
-		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine", Fix: "podman pull " + configOf(&sdk.Spec{}).image()}}
+		return []sdk.Finding{{Name: name, Status: sdk.SeverityWarning, Detail: "not tried: no image is on this machine",
+			Fix: "podman pull " + configOf(&sdk.Spec{}).image()}}
 	}
 	dir, err := sdk.MkdirTemp()
 	if err != nil {
@@ -173,7 +178,8 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	}
 	cfg := configOf(&sdk.Spec{})
 	cfg.Image, cfg.Pull = image, "never"
-	spec := &sdk.Spec{Config: cfg, Workspace: sdk.Workspace{Source: project, Mode: sdk.WorkspacePrivate}, Network: sdk.NetworkNone}
+	spec := &sdk.Spec{Config: cfg, Workspace: sdk.Workspace{Source: project, Mode: sdk.WorkspacePrivate},
+		Network: sdk.NetworkNone}
 	s, err := b.plan("check-"+strings.ToLower(rand.Text()), stateDir, spec, false, 0)
 	if err == nil {
 		if err = s.save(); err == nil {
@@ -186,24 +192,29 @@ func (b *backend) checkContainer(ctx context.Context, p *podman) []sdk.Finding {
 	if err != nil {
 		return []sdk.Finding{sdk.Failed(name, err)}
 	}
-	out := []sdk.Finding{{Name: name, Status: sdk.SeverityOK, Detail: "one can be made, of " + image + ", and its agent answers"}}
+	out := []sdk.Finding{{Name: name, Status: sdk.SeverityOK,
+		Detail: "one can be made, of " + image + ", and its agent answers"}}
 	over := sdk.Finding{Name: "overlay", Status: sdk.SeverityOK, Detail: "a private workspace needs no copy: " + s.over}
 	if s.over != overlayNative {
-		over.Status, over.Fix = sdk.SeverityWarning, "Podman's own overlay volume needs Linux 5.13, and storage.conf without mount_program"
+		over.Status, over.Fix = sdk.SeverityWarning,
+			"Podman's own overlay volume needs Linux 5.13, and storage.conf without mount_program"
 	}
 	return append(out, over, checkGuards(s.pid), s.checkNetwork(ctx))
 }
 
 // checkGuards looks whether the guards that were asked for are really on a container's first process.
 func checkGuards(pid int) sdk.Finding {
-	f := sdk.Finding{Name: "guards", Status: sdk.SeverityOK, Detail: "no capability, no new privileges and Podman's system call filter"}
+	f := sdk.Finding{Name: "guards", Status: sdk.SeverityOK,
+		Detail: "no capability, no new privileges and Podman's system call filter"}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return sdk.Failed(f.Name, err)
 	}
-	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+		"Seccomp:\t2"} {
 		if !strings.Contains(string(status), "\n"+want+"\n") {
-			f.Status, f.Detail = sdk.SeverityError, "a container's first process does not have "+strings.ReplaceAll(want, "\t", " ")
+			f.Status, f.Detail = sdk.SeverityError, "a container's first process does not have "+strings.ReplaceAll(want, "\t",
+				" ")
 			f.Fix = "look into containers.conf for what takes it away"
 		}
 	}

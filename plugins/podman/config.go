@@ -66,7 +66,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 		at := fmt.Sprintf("tmpfs[%d]", i)
 		switch {
 		case !isPlainPath(p):
-			bad(at, "a path in the sandbox must be absolute and clean, of letters, digits and . _ - / only", "it is "+strconv.Quote(p))
+			bad(at, "a path in the sandbox must be absolute and clean, of letters, digits and . _ - / only",
+				"it is "+strconv.Quote(p))
 		case reserved(p):
 			bad(at, "this path is made by the sandbox itself", "it is "+strconv.Quote(p))
 		case slices.Contains(c.Tmpfs[:i], p):
@@ -80,7 +81,8 @@ func (c *Config) Validate() (ds []sdk.Diagnostic) {
 	}
 	for i, name := range c.CapAdd {
 		if !slices.Contains(harmlessCaps, name) {
-			bad(fmt.Sprintf("cap_add[%d]", i), "only these capabilities can be kept: "+strings.Join(harmlessCaps, ", "), "it is "+strconv.Quote(name))
+			bad(fmt.Sprintf("cap_add[%d]", i), "only these capabilities can be kept: "+strings.Join(harmlessCaps, ", "),
+				"it is "+strconv.Quote(name))
 		}
 	}
 	if c.Git != "" && c.Git != gitguard.ReadOnly && c.Git != gitguard.Writable {
@@ -129,7 +131,8 @@ func parseUser(s string) (uid, gid int, err error) {
 }
 
 // madeHere are the directories that the sandbox makes itself: nothing else is mounted at them or below.
-var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", workspacePath, guestpath.Input(true), guestpath.Output(true), "/.hutch", "/etc"}
+var madeHere = []string{"/proc", "/sys", "/dev", "/run", "/tmp", workspacePath, guestpath.Input(true),
+	guestpath.Output(true), "/.hutch", "/etc"}
 
 // reserved says whether nothing can be mounted at p.
 func reserved(p string) bool {

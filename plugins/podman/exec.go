@@ -91,7 +91,8 @@ func (s *sandbox) environment(c *sdk.Command) ([]string, error) {
 }
 
 // exit says how the command ended, from what the agent, the kernel's counters and Podman say.
-func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before limits.Stats, over *limits.Overrun) (*sdk.Exit, error) {
+func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before limits.Stats,
+	over *limits.Overrun) (*sdk.Exit, error) {
 	switch {
 	case err != nil && !alive(s.container):
 		return s.containerEnded(ctx, before, over)
@@ -116,7 +117,8 @@ func (s *sandbox) exit(ctx context.Context, ended *agent.Exit, err error, before
 
 // met are the limits that the container ran into between two looks at its counters.
 func (s *sandbox) met(before, after limits.Stats, over *limits.Overrun) command.Met {
-	return command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills), PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
+	return command.Met{OOMKills: command.Since(before.OOMKills, after.OOMKills),
+		PIDsHits: command.Since(before.PIDsHits, after.PIDsHits), Over: over, Full: s.full,
 		Memory: s.held.Shown.Memory, Files: s.memory}
 }
 

@@ -148,7 +148,8 @@ func (c *client) SignalGroup(sig syscall.Signal) error { return c.Signal(sig) }
 func (c *client) Kill() error { return syscall.Kill(-c.podman.Pid, syscall.SIGKILL) }
 
 // exitAs says how podman exec ended; its exit codes are those of the command, and its own from 125 to 127.
-func (s *sandbox) exitAs(ctx context.Context, err error, before limits.Stats, over *limits.Overrun, start time.Time) (*sdk.Exit, error) {
+func (s *sandbox) exitAs(ctx context.Context, err error, before limits.Stats, over *limits.Overrun,
+	start time.Time) (*sdk.Exit, error) {
 	exit := &sdk.Exit{Cause: sdk.CauseExited, Usage: sdk.Usage{Wall: time.Since(start)}}
 	var e *exec.ExitError
 	switch {
@@ -242,7 +243,8 @@ func (s *sandbox) uidOf(name string) (int, error) {
 	if n, ok := userIn(string(passwd), first); ok {
 		return n, nil
 	}
-	return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %q in the sandbox", name).WithFix("leave the user away, or take one of the image's")
+	return 0, sdk.Errorf(sdk.ReasonConfig, "there is no user %q in the sandbox",
+		name).WithFix("leave the user away, or take one of the image's")
 }
 
 // maxUser is the highest number of a user in a container.

@@ -27,11 +27,13 @@ const (
 // dirs are the directories of one sandbox on the host, below its state directory.
 type dirs struct{ state string }
 
-func (d dirs) base() string    { return filepath.Join(d.state, "podman") }
-func (d dirs) layer() string   { return filepath.Join(d.base(), "layer") }
-func (d dirs) upper() string   { return filepath.Join(d.layer(), "upper") }
-func (d dirs) work() string    { return filepath.Join(d.layer(), "work") }
-func (d dirs) copies() string  { return filepath.Join(d.base(), "copies") } // of a project that an overlay could not change
+func (d dirs) base() string  { return filepath.Join(d.state, "podman") }
+func (d dirs) layer() string { return filepath.Join(d.base(), "layer") }
+func (d dirs) upper() string { return filepath.Join(d.layer(), "upper") }
+func (d dirs) work() string  { return filepath.Join(d.layer(), "work") }
+
+// of a project that an overlay could not change
+func (d dirs) copies() string  { return filepath.Join(d.base(), "copies") }
 func (d dirs) output() string  { return filepath.Join(d.layer(), "output") }
 func (d dirs) tmp() string     { return filepath.Join(d.layer(), "tmp") }
 func (d dirs) shm() string     { return filepath.Join(d.layer(), "shm") }
@@ -77,7 +79,8 @@ func planLayout(
 func (l *layout) fill(ctx context.Context) error {
 	d := l.dirs
 	if strings.ContainsAny(d.state, ":,\\\n\"") {
-		return sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart", d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
+		return sdk.Errorf(sdk.ReasonConfig, "the state directory %q has a character that Podman takes apart",
+			d.state).WithFix("set HUTCH_HOME to a directory without colon, comma, quote and backslash")
 	}
 	if err := l.make(ctx); err != nil {
 		return err
@@ -117,7 +120,8 @@ func (l *layout) make(ctx context.Context) error {
 	if st, err := os.Stat(l.spec.Workspace.Source); l.spec.Workspace.Source != "" && err == nil {
 		mode = st.Mode() & (os.ModePerm | os.ModeSticky)
 	}
-	for dir, mode := range map[string]os.FileMode{d.upper(): mode, d.work(): 0o755, d.output(): 0o755, d.tmp(): 0o777 | os.ModeSticky, d.shm(): 0o777 | os.ModeSticky} {
+	for dir, mode := range map[string]os.FileMode{d.upper(): mode, d.work(): 0o755, d.output(): 0o755,
+		d.tmp(): 0o777 | os.ModeSticky, d.shm(): 0o777 | os.ModeSticky} {
 		if err := l.who.mkdir(dir, mode); err != nil {
 			return err
 		}
@@ -232,7 +236,9 @@ func (l *layout) guardGit(source string) error {
 	for _, p := range parts {
 		target, mode := path.Join(workspacePath, p.Path), "rw"
 		if !isPlainPath(target) {
-			return sdk.Errorf(sdk.ReasonConfig, "the git repository at %q cannot be guarded: its name has a character that Podman takes apart", p.Path).WithFix("use workspace mode private")
+			return sdk.Errorf(sdk.ReasonConfig,
+				"the git repository at %q cannot be guarded: its name has a character that Podman takes apart",
+				p.Path).WithFix("use workspace mode private")
 		}
 		if p.ReadOnly {
 			mode = "ro"
@@ -247,7 +253,8 @@ func (l *layout) others() error {
 	for _, m := range l.spec.Mounts {
 		target := path.Clean(m.Target)
 		if !isPlainPath(target) || reserved(target) {
-			return sdk.Errorf(sdk.ReasonConfig, "nothing can be mounted at %q: the sandbox makes it itself, or the path is not plain", m.Target)
+			return sdk.Errorf(sdk.ReasonConfig,
+				"nothing can be mounted at %q: the sandbox makes it itself, or the path is not plain", m.Target)
 		}
 		if err := sdk.NeedDirectory("mount", m.Source); err != nil {
 			return err

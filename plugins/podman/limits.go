@@ -47,7 +47,8 @@ func probeMachine() *machine {
 		return m
 	}
 	controllers := delegated()
-	for l, file := range map[limits.Limit]string{limits.Memory: "memory.max", limits.CPUs: "cpu.max", limits.PIDs: "pids.max"} {
+	for l, file := range map[limits.Limit]string{limits.Memory: "memory.max", limits.CPUs: "cpu.max",
+		limits.PIDs: "pids.max"} {
 		name, _, _ := strings.Cut(file, ".")
 		switch {
 		case slices.Contains(controllers, name):
@@ -56,7 +57,8 @@ func probeMachine() *machine {
 			m.limits[l] = limits.How{Reason: "without root Podman holds it only on cgroup v2, and this machine has v1",
 				Fix: "boot with systemd.unified_cgroup_hierarchy=1, run hutch as root, or use the backend bwrap"}
 		default:
-			m.limits[l] = limits.How{Reason: "the controller " + name + " is not delegated to this user, or the user has no systemd session",
+			m.limits[l] = limits.How{Reason: "the controller " + name +
+				" is not delegated to this user, or the user has no systemd session",
 				Fix: "log in through systemd and set Delegate=cpu cpuset io memory pids for user@.service"}
 		}
 	}
@@ -69,7 +71,8 @@ func delegated() []string {
 		return nil
 	}
 	uid := os.Geteuid()
-	b, err := os.ReadFile(fmt.Sprintf("/sys/fs/cgroup/user.slice/user-%d.slice/user@%d.service/cgroup.controllers", uid, uid))
+	b, err := os.ReadFile(fmt.Sprintf("/sys/fs/cgroup/user.slice/user-%d.slice/user@%d.service/cgroup.controllers", uid,
+		uid))
 	if err != nil {
 		return nil
 	}
@@ -108,7 +111,8 @@ func planLimits(spec *sdk.Spec, keep bool, dir string, m *machine, defaultMemory
 	if h.InMemory {
 		h.Disk = uint64(l.Disk) // with /dev
 	}
-	h.files = h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE", limits.How{})
+	h.files = h.Rlimit(sdk.LimitFiles, unix.RLIMIT_NOFILE, l.Files, limits.DefaultFiles, 0, "rlimit RLIMIT_NOFILE",
+		limits.How{})
 	h.Show(visible.Where)
 	return h
 }
@@ -122,7 +126,8 @@ func (h *held) holdPIDs(n int64, m *machine) {
 		}
 		h.cgroup, h.pids, h.Shown.PIDs = true, n+ownProcesses, n
 		h.flag("--pids-limit=%d", h.pids)
-		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatInt(n, 10), Default: !asked, HeldBy: how.By})
+		h.Holds = append(h.Holds, sdk.Hold{Limit: sdk.LimitPIDs, Value: strconv.FormatInt(n, 10), Default: !asked,
+			HeldBy: how.By})
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
@@ -132,7 +137,8 @@ func (h *held) holdPIDs(n int64, m *machine) {
 		h.nproc = hardLimit(unix.RLIMIT_NPROC, maxProcesses)
 		return
 	}
-	h.nproc = h.Rlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, 0, limits.DefaultPIDs, 0, "rlimit RLIMIT_NPROC, of all containers of this user together", how)
+	h.nproc = h.Rlimit(sdk.LimitPIDs, unix.RLIMIT_NPROC, 0, limits.DefaultPIDs, 0,
+		"rlimit RLIMIT_NPROC, of all containers of this user together", how)
 }
 
 // hardLimit returns the hard limit of this process, at the most atMost. Where it cannot be raised, a container that

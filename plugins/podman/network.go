@@ -56,7 +56,8 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 		}
 		l, err := s.podman.filter(ctx, s.pid, rules.Loopback())
 		if err == nil {
-			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets, Authority: c.Authority, Budget: c.Budget, Names: s.dirs.names()})
+			w.gate, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets,
+				Authority: c.Authority, Budget: c.Budget, Names: s.dirs.names()})
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonMissing, "serve the network of %s: %w", s.name(), err).WithFix("%s", netns.Fix)
@@ -109,7 +110,8 @@ func (p *podman) filter(ctx context.Context, pid int, loopback []int) (netns.Lis
 	}
 	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", []string{}, []*os.File{ns, far}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return netns.Listeners{}, fmt.Errorf("enter the container's user namespace: %w: %s", err, strings.TrimSpace(string(out)))
+		return netns.Listeners{}, fmt.Errorf("enter the container's user namespace: %w: %s", err,
+			strings.TrimSpace(string(out)))
 	}
 	return netns.Receive(pair[0])
 }
@@ -144,7 +146,10 @@ func findNsenter() (string, error) {
 			return p, nil
 		}
 	}
-	return "", sdk.Errorf(sdk.ReasonMissing, "a rootless container's network cannot be filtered: there is no nsenter").WithFix("apt-get install util-linux, dnf install util-linux-core or apk add util-linux")
+	return "",
+		sdk.Errorf(sdk.ReasonMissing,
+			"a rootless container's network cannot be filtered: there is no nsenter").WithFix("apt-get install util-linux, " +
+			"dnf install util-linux-core or apk add util-linux")
 }
 
 func (d dirs) names() string    { return filepath.Join(d.base(), "names") } // that the network's addresses mean

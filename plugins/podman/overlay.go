@@ -107,13 +107,14 @@ func (s *sandbox) copyUnmapped(ctx context.Context, over string) (string, error)
 	}
 	known := sync.OnceValues(func() (func(uid, gid uint32) bool, error) { return s.podman.mapped(ctx) })
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
-	copied, err := overlay.CopyUnmapped(ctx, s.spec.Workspace.Source, s.dirs.copies(), overlay.UnmappedOptions{Whole: true, Mapped: func(u, g uint32) bool {
-		if u == uid && g == gid {
-			return true
-		}
-		mapped, err := known() // asked only when there is something to ask about
-		return err == nil && mapped(u, g)
-	}})
+	copied, err := overlay.CopyUnmapped(ctx, s.spec.Workspace.Source, s.dirs.copies(),
+		overlay.UnmappedOptions{Whole: true, Mapped: func(u, g uint32) bool {
+			if u == uid && g == gid {
+				return true
+			}
+			mapped, err := known() // asked only when there is something to ask about
+			return err == nil && mapped(u, g)
+		}})
 	if err != nil || copied.Entries == 0 {
 		return "", err
 	}

@@ -30,7 +30,8 @@ var podmanPlaces = []string{"/usr/bin/podman", "/usr/local/bin/podman", "/bin/po
 const podmanVariable = "PODMAN_PATH"
 
 // podmanEnvironment are the variables that say where Podman's own files are.
-var podmanEnvironment = []string{podmanVariable, imageVariable, "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS"}
+var podmanEnvironment = []string{podmanVariable, imageVariable, "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
+	"CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS"}
 
 // commandTime bounds a call of podman that pulls nothing, on a machine that is busy.
 const commandTime = 2 * time.Minute
@@ -55,7 +56,8 @@ func findPodman() (*podman, error) {
 	configured := os.Getenv(podmanVariable)
 	if configured != "" {
 		if !strings.HasPrefix(configured, "/") {
-			return nil, sdk.Errorf(sdk.ReasonMissing, "%s is %q, which is not an absolute path", podmanVariable, configured).WithFix("give its whole path, or unset the variable")
+			return nil, sdk.Errorf(sdk.ReasonMissing, "%s is %q, which is not an absolute path", podmanVariable,
+				configured).WithFix("give its whole path, or unset the variable")
 		}
 		places = []string{configured}
 	}
@@ -131,7 +133,8 @@ func (p *podman) call(ctx context.Context, args ...string) ([]byte, error) {
 
 // callWith is call with other global options, and files that podman inherits from descriptor 3 on.
 func (p *podman) callWith(ctx context.Context, globals []string, files []*os.File, args ...string) ([]byte, error) {
-	return p.do(ctx, func(c *exec.Cmd) error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }, globals, files, args...)
+	return p.do(ctx, func(c *exec.Cmd) error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }, globals, files,
+		args...)
 }
 
 // runTime is how long a podman run whose context has ended may still take.
@@ -146,7 +149,8 @@ func (p *podman) start(ctx context.Context, globals []string, files []*os.File, 
 }
 
 // do runs podman, and stop when ctx ends.
-func (p *podman) do(ctx context.Context, stop func(*exec.Cmd) error, globals []string, files []*os.File, args ...string) ([]byte, error) {
+func (p *podman) do(ctx context.Context, stop func(*exec.Cmd) error, globals []string, files []*os.File,
+	args ...string) ([]byte, error) {
 	stdout, err := memoryFile()
 	if err != nil {
 		return nil, err
@@ -246,7 +250,8 @@ func (p *podman) runtimesFor(configured string) []string {
 		order = []string{"runc", "crun"}
 	}
 	order = slices.DeleteFunc(order, func(name string) bool {
-		return !slices.ContainsFunc([]string{"/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/", "/bin/", "/sbin/"}, func(dir string) bool {
+		return !slices.ContainsFunc([]string{"/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/", "/bin/",
+			"/sbin/"}, func(dir string) bool {
 			return unix.Access(dir+name, unix.X_OK) == nil
 		})
 	})

@@ -118,7 +118,8 @@ func (s *sandbox) use() (release func(), err error) {
 	case s.gone:
 		err = sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", s.id)
 	case s.container == nil || !alive(s.container):
-		err = sdk.Errorf(sdk.ReasonUnavailable, "the container of the sandbox %s is stopped", s.id).WithFix("start the sandbox: that keeps its files")
+		err = sdk.Errorf(sdk.ReasonUnavailable, "the container of the sandbox %s is stopped",
+			s.id).WithFix("start the sandbox: that keeps its files")
 	default:
 		return s.mu.RUnlock, nil
 	}
@@ -193,7 +194,8 @@ func (s *sandbox) Inspect(ctx context.Context) (sdk.Status, error) {
 		return sdk.Status{State: sdk.StateGone}, nil
 	}
 	cfg := configOf(&s.spec)
-	details := map[string]string{"container": s.name(), "image": cfg.image(), "overlay": s.over, "user": fmt.Sprintf("%d:%d", s.who.uid, s.who.gid)}
+	details := map[string]string{"container": s.name(), "image": cfg.image(), "overlay": s.over,
+		"user": fmt.Sprintf("%d:%d", s.who.uid, s.who.gid)}
 	if s.who.rootless {
 		details["mode"] = "rootless"
 	} else {

@@ -19,8 +19,9 @@ func (s *sandbox) settle(_ context.Context, c *container, l *layout) error {
 			continue
 		}
 		if err := c.group.Verify(l, uint64(want)); err != nil {
-			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: sdk.Limit(l), Summary: "Podman did not hold the limits it was given: " + err.Error(),
-				Fix: "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
+			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: sdk.Limit(l),
+				Summary: "Podman did not hold the limits it was given: " + err.Error(),
+				Fix:     "run hutch as root, on cgroup v2 with delegated controllers, or use the backend bwrap"}
 		}
 	}
 	if err := visible.Pin(c.pid, s.held.cpus); err != nil {

@@ -43,7 +43,8 @@ func (l *layout) merged(source string) (string, error) {
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", source, l.dirs.upper(), l.dirs.work())
 	if err := unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return "", errors.Join(&noOverlay{err.Error()},
-			sdk.Errorf(sdk.ReasonMissing, "mount the overlay of the workspace: %w", err).WithFix(`use overlay = "copy", or auto`))
+			sdk.Errorf(sdk.ReasonMissing, "mount the overlay of the workspace: %w",
+				err).WithFix(`use overlay = "copy", or auto`))
 	}
 	return at, nil
 }
@@ -74,8 +75,11 @@ func (l *layout) place() (string, error) {
 func (id identity) open(p string) (*os.File, error) {
 	tree, err := hostids.OpenShifted(p, id.uids, id.gids)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, sdk.Errorf(sdk.ReasonMissing, "the file system of %s cannot show files with other owners, which keeps commands from being root of this machine: %w", p, err).
-			WithFix("run hutch as an ordinary user, or keep the project on ext4, xfs, btrfs or tmpfs")
+		return nil,
+			sdk.Errorf(sdk.ReasonMissing,
+				"the file system of %s cannot show files with other owners, which keeps commands from being root of this "+
+					"machine: %w", p, err).
+				WithFix("run hutch as an ordinary user, or keep the project on ext4, xfs, btrfs or tmpfs")
 	}
 	return tree, err
 }

@@ -47,10 +47,12 @@ func findAgent() (string, error) {
 	}
 	p := filepath.Join(filepath.Dir(self), agentName)
 	if err := unix.Access(p, unix.R_OK|unix.X_OK); err != nil {
-		return "", sdk.Errorf(sdk.ReasonMissing, "the program that works inside of containers is not at %s: %w", p, err).WithFix("install hutch whole: make install puts it beside hutch-backend-podman")
+		return "", sdk.Errorf(sdk.ReasonMissing, "the program that works inside of containers is not at %s: %w", p,
+			err).WithFix("install hutch whole: make install puts it beside hutch-backend-podman")
 	}
 	if strings.ContainsAny(p, ":,\"\\\n") {
-		return "", sdk.Errorf(sdk.ReasonMissing, "the path %q has a character that Podman takes apart", p).WithFix("install hutch in a directory without colon, comma, quote and backslash")
+		return "", sdk.Errorf(sdk.ReasonMissing, "the path %q has a character that Podman takes apart",
+			p).WithFix("install hutch in a directory without colon, comma, quote and backslash")
 	}
 	return p, nil
 }
@@ -68,10 +70,12 @@ func (s *sandbox) start(ctx context.Context) error {
 	if !errors.As(err, &no) {
 		return err
 	}
-	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer()), s.removeDirs(ctx, s.dirs.copies())); rmErr != nil {
+	if rmErr := errors.Join(s.removeContainer(ctx), s.removeDirs(ctx, s.dirs.layer()),
+		s.removeDirs(ctx, s.dirs.copies())); rmErr != nil {
 		return errors.Join(err, rmErr)
 	}
-	s.notes = []string{"the workspace is a copy of the project, because Podman's overlay volume does not work here: " + no.why}
+	s.notes = []string{"the workspace is a copy of the project, because Podman's overlay volume does not work here: " +
+		no.why}
 	return s.startBy(ctx, overlayCopy)
 }
 
@@ -143,10 +147,14 @@ func (s *sandbox) runArgs(l *layout) ([]string, error) {
 		return nil, err
 	}
 	args := []string{"run", "--detach", "--name=" + s.name(), "--pidfile=" + s.dirs.pid(), "--pull=never",
-		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner, "--label=" + labelData + "=" + string(h.Data),
-		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536", "--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck", "--network=none",
+		"--label=" + labelID + "=" + s.id, "--label=" + labelOwner + "=" + s.owner,
+		"--label=" + labelData + "=" + string(h.Data),
+		"--hostname=hutch", "--log-driver=k8s-file", "--log-opt=path=" + s.dirs.log(), "--log-opt=max-size=65536",
+		"--restart=no", "--stop-signal=SIGKILL", "--no-healthcheck", "--network=none",
 		"--security-opt=no-new-privileges", "--cap-drop=all", "--security-opt=mask=" + strings.Join(visible.Masked, ":"),
-		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))), fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc), fmt.Sprintf("--ulimit=core=%d:%[1]d", hardLimit(unix.RLIMIT_CORE, limits.NoCore)),
+		fmt.Sprintf("--ulimit=nofile=%d:%[1]d", max(s.held.files, hardLimit(unix.RLIMIT_NOFILE, ownFiles))),
+		fmt.Sprintf("--ulimit=nproc=%d:%[1]d", s.held.nproc),
+		fmt.Sprintf("--ulimit=core=%d:%[1]d", hardLimit(unix.RLIMIT_CORE, limits.NoCore)),
 	}
 	filter, err := seccomp.OCI(seccomp.Options{SmallShm: s.held.Sampled > 0})
 	if err == nil {
@@ -209,7 +217,8 @@ func (s *sandbox) pull(ctx context.Context) error {
 // imageMissing says whether podman run ended for want of its image.
 func imageMissing(err error) bool {
 	var e *commandError
-	return errors.As(err, &e) && (strings.Contains(e.words, "image not known") || strings.Contains(e.words, "no such image"))
+	return errors.As(err, &e) && (strings.Contains(e.words, "image not known") ||
+		strings.Contains(e.words, "no such image"))
 }
 
 // runAny runs podman with one OCI runtime after the other, up to one that works.
@@ -258,7 +267,8 @@ func blamesRuntime(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	return slices.ContainsFunc([]string{"crun", "runc", "runtime", "cgroup"}, func(word string) bool { return strings.Contains(e.words, word) })
+	return slices.ContainsFunc([]string{"crun", "runc", "runtime", "cgroup"},
+		func(word string) bool { return strings.Contains(e.words, word) })
 }
 
 // explain turns an error of podman run into one that says what to do.
@@ -273,18 +283,26 @@ func (s *sandbox) explain(err error, over string) error {
 	image := configOf(&s.spec).image()
 	switch {
 	case imageMissing(err) && configOf(&s.spec).Pull == "never":
-		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf(`the image %s is not on this machine, and pull = "never" asks no registry`, image), Err: err,
-			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
-	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source", "unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
-		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image", Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, withoutSource(e.words)), Err: err,
-			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() + " has images of its own"}
+		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image",
+			Summary: fmt.Sprintf(`the image %s is not on this machine, and pull = "never" asks no registry`, image), Err: err,
+			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() +
+				" has images of its own"}
+	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source",
+		"unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
+		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image",
+			Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, withoutSource(e.words)),
+			Err:     err,
+			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() +
+				" has images of its own"}
 	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
 		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Err: err,
 			Summary: "Podman's overlay volume does not work here: " + e.words, Fix: `use overlay = "copy", or auto`})
 	case has("the container name", "is already in use"):
-		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(), err).WithFix("hutch gc, or podman rm -f %s", s.name())
+		return sdk.Errorf(sdk.ReasonConfig, "there is a container %s already: %w", s.name(),
+			err).WithFix("hutch gc, or podman rm -f %s", s.name())
 	}
-	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err, Fix: startFix()}
+	return &sdk.Error{Reason: sdk.ReasonMissing, Summary: "podman could not start the container: " + e.words, Err: err,
+		Fix: startFix()}
 }
 
 // startFix says what to do about a container that does not start for a reason that podman's words do not show.

@@ -130,7 +130,8 @@ func (s *sandbox) endStray() {
 	}
 	name, nameErr := os.ReadFile(fmt.Sprintf("/proc/%d/comm", stat.Parent))
 	line, lineErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", stat.Parent))
-	if nameErr != nil || lineErr != nil || strings.TrimSpace(string(name)) != "conmon" || !strings.Contains(string(line), "\x00"+s.dirs.pid()+"\x00") {
+	if nameErr != nil || lineErr != nil || strings.TrimSpace(string(name)) != "conmon" ||
+		!strings.Contains(string(line), "\x00"+s.dirs.pid()+"\x00") {
 		return
 	}
 	for _, p := range []int{pid, stat.Parent} {
@@ -138,8 +139,8 @@ func (s *sandbox) endStray() {
 	}
 }
 
-// whyEnded reports what Podman and the agent's own last words say of the end of a container that should run; nil when it
-// runs.
+// whyEnded reports what Podman and the agent's own last words say of the end of a container that should run; nil when
+// it runs.
 func (s *sandbox) whyEnded(ctx context.Context) error {
 	st, err := s.podman.state(context.WithoutCancel(ctx), s.name())
 	if err != nil || st.Running {

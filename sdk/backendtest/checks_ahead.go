@@ -40,7 +40,9 @@ func aheadChecks() []Check {
 				dir := c.project("project")
 				for range 2 {
 					b := started(c, func() {}, withSource(dir, sdk.WorkspacePrivate))
-					b.prints("absent\n", `test -e trace -o -e /tmp/trace -o -e "$O/trace" || echo absent; touch trace /tmp/trace "$O/trace"`, env("O", b.Ready().Output))
+					b.prints("absent\n",
+						`test -e trace -o -e /tmp/trace -o -e "$O/trace" || echo absent; touch trace /tmp/trace "$O/trace"`,
+						env("O", b.Ready().Output))
 					b.prints("trace\n", "ls trace")
 					b.destroy()
 				}

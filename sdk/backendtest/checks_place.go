@@ -314,11 +314,16 @@ func inputChecks() []Check {
 					b.Fatalf("a file that the command removed is still on the host: %v", err)
 				}
 			})),
-		row("mount/observed", "the end of an observed command says which files it opened that not every sandbox has, and which it wrote",
-			"report them in Exit.Files; a path that the sandbox does not have counts where the host has it", mounted(false, func(b *box, _ string) {
-				o := b.sh("cat main.py; cat /hutch-mounted/main.py /no-such-file; echo new > /hutch-mounted/new", func(c *command) { c.Observe = true })
-				b.eq("the files of the command", fmt.Sprint(slices.DeleteFunc(o.Files, func(f sdk.FileUse) bool { return !f.Found })),
-					fmt.Sprint([]sdk.FileUse{{Path: "/hutch-mounted/main.py", Found: true}, {Path: "/hutch-mounted/new", Found: true, Write: true}}))
+		row("mount/observed",
+			"the end of an observed command says which files it opened that not every sandbox has, and which it wrote",
+			"report them in Exit.Files; a path that the sandbox does not have counts where the host has it",
+			mounted(false, func(b *box, _ string) {
+				o := b.sh("cat main.py; cat /hutch-mounted/main.py /no-such-file; echo new > /hutch-mounted/new",
+					func(c *command) { c.Observe = true })
+				b.eq("the files of the command", fmt.Sprint(slices.DeleteFunc(o.Files,
+					func(f sdk.FileUse) bool { return !f.Found })),
+					fmt.Sprint([]sdk.FileUse{{Path: "/hutch-mounted/main.py", Found: true},
+						{Path: "/hutch-mounted/new", Found: true, Write: true}}))
 			}), needCap(sdk.CapObserve)),
 		row("mount/missing", "a mount whose source is not there is refused",
 			"look at it before making anything", func(c *C) {

@@ -182,7 +182,8 @@ func (c *Client) deadline(ctx context.Context, call string, d time.Duration) (co
 
 // progressing is deadline for a call in which the backend says how far it is; a caller that hears it begins the silence
 // again, and the time that the backend has: it may have to boot a machine, and bounds that itself.
-func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence, context.CancelFunc) {
+func (c *Client) progressing(ctx context.Context, call string, d time.Duration) (context.Context, *silence,
+	context.CancelFunc) {
 	quiet := c.silenceIn(ctx, call, d)
 	ctx, cancel := context.WithCancelCause(ctx)
 	quiet.limit = time.AfterFunc(d, func() { cancel(noAnswer(d)) })
@@ -208,7 +209,8 @@ func (c *Client) silenceIn(ctx context.Context, call string, d time.Duration) *s
 
 // noAnswer is the error of a backend that was waited for too long.
 func noAnswer(d time.Duration) error {
-	return &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true, Err: context.DeadlineExceeded}
+	return &sdk.Error{Reason: sdk.ReasonUnavailable, Summary: fmt.Sprintf("no answer within %s", d), Retryable: true,
+		Err: context.DeadlineExceeded}
 }
 
 // wait is a deadline for each single step of a call: it runs only while the backend is waited for.
@@ -290,7 +292,8 @@ func errorFrom(ctx context.Context, err error) error {
 		}
 	}
 	// The backend watches the deadline too, and may be a moment ahead of us.
-	if at, ok := ctx.Deadline(); ok && (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && time.Until(at) < ahead {
+	if at, ok := ctx.Deadline(); ok && (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) &&
+		time.Until(at) < ahead {
 		<-ctx.Done()
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -306,7 +309,8 @@ func errorFrom(ctx context.Context, err error) error {
 		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "the backend does not answer this call",
 			Detail: "it may be older than this hutch, or claim a capability it does not have"}
 	case codes.ResourceExhausted:
-		return &sdk.Error{Reason: sdk.ReasonInternal, Summary: "the backend sent a message that is too big", Detail: plain(st.Message())}
+		return &sdk.Error{Reason: sdk.ReasonInternal, Summary: "the backend sent a message that is too big",
+			Detail: plain(st.Message())}
 	}
 	return &sdk.Error{Reason: sdk.ReasonInternal, Summary: plain(st.Message())}
 }

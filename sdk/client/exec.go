@@ -127,7 +127,9 @@ func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
 	}
 	fields.Copy(start, cmd)
 	start.GraceNs = int64(e.grace)
-	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: start}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
+	// on io.EOF Recv has the reason
+	if err := e.stream.Send(&pb.ExecRequest{Request: &pb.ExecRequest_Start{Start: start}}); err != nil &&
+		!errors.Is(err, io.EOF) {
 		return fail(errorFrom(sctx, err))
 	}
 	if e.stdout != nil {

@@ -54,7 +54,9 @@ func (c *Client) Create(ctx context.Context, req *sdk.CreateRequest) (*Sandbox, 
 	start := &pb.CreateStart{}
 	fields.Copy(start, req)
 	start.Spec = spec
-	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: start}}); err != nil && !errors.Is(err, io.EOF) { // on io.EOF Recv has the reason
+	// on io.EOF Recv has the reason
+	if err := stream.Send(&pb.CreateRequest{Request: &pb.CreateRequest_Start{Start: start}}); err != nil &&
+		!errors.Is(err, io.EOF) {
 		return nil, c.fail(ctx, "create", err)
 	}
 	s := &Sandbox{c: c, handle: sdk.Handle{ID: req.ID, StateDir: req.StateDir}}

@@ -82,8 +82,8 @@ func windowTo(w *sdk.WindowSize) *pb.WindowSize {
 	return &pb.WindowSize{Rows: uint32(w.Rows), Cols: uint32(w.Cols)}
 }
 
-// exitFrom bounds what a backend may say: a code is 0 to 255, nothing counted is negative, and a cause that is not known
-// is the backend's fault.
+// exitFrom bounds what a backend may say: a code is 0 to 255, nothing counted is negative, and a cause that is not
+// known is the backend's fault.
 func exitFrom(e *pb.ExecExited) *sdk.Exit {
 	out := &sdk.Exit{}
 	fields.Copy(out, e)
@@ -101,7 +101,8 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 	for i := range out.Traffic {
 		t := &out.Traffic[i]
 		t.Port = min(t.Port, 65535)
-		t.Connections, t.Sent, t.Received, t.RequestsMore = max(0, t.Connections), max(0, t.Sent), max(0, t.Received), max(0, t.RequestsMore)
+		t.Connections, t.Sent, t.Received, t.RequestsMore = max(0, t.Connections), max(0, t.Sent), max(0, t.Received),
+			max(0, t.RequestsMore)
 		kept := min(len(t.Requests), left)
 		t.RequestsMore += int64(len(t.Requests) - kept)
 		t.Requests, left = t.Requests[:kept], left-kept

@@ -17,10 +17,12 @@ import (
 // Ended says how a command ended by its wait status.
 func Ended(ws syscall.WaitStatus) *sdk.Exit {
 	if !ws.Signaled() {
-		return &sdk.Exit{Cause: sdk.CauseExited, Code: ws.ExitStatus(), Evidence: fmt.Sprintf("wait status: exit %d", ws.ExitStatus())}
+		return &sdk.Exit{Cause: sdk.CauseExited, Code: ws.ExitStatus(),
+			Evidence: fmt.Sprintf("wait status: exit %d", ws.ExitStatus())}
 	}
 	n := int(ws.Signal())
-	e := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 128 + n, Signal: unix.SignalName(ws.Signal()), Evidence: fmt.Sprintf("wait status: signal %d", n)}
+	e := &sdk.Exit{Cause: sdk.CauseSignaled, Code: 128 + n, Signal: unix.SignalName(ws.Signal()),
+		Evidence: fmt.Sprintf("wait status: signal %d", n)}
 	if e.Signal == "" {
 		e.Signal = fmt.Sprintf("SIG%d", n)
 	}
@@ -50,7 +52,8 @@ func (m *Met) filled() string {
 	if m.Memory == 0 || used < m.Memory/2 {
 		return ""
 	}
-	return fmt.Sprintf("files in memory take %s of the limit of %s and stay for later commands: remove them with hutch fs rm, or empty /tmp and /dev/shm with hutch reset; ",
+	return fmt.Sprintf("files in memory take %s of the limit of %s and stay for later commands: remove them with hutch "+
+		"fs rm, or empty /tmp and /dev/shm with hutch reset; ",
 		sdk.Bytes(used), sdk.Bytes(m.Memory))
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 // Environment returns the whole environment of c, NAME=VALUE each, in order: c's own, and where that is silent base and
-// what every program needs. It checks c on the way: what cannot be passed on, or is no command, is a ReasonConfig error.
+// what every program needs. It checks c on the way: what cannot be passed on, or is no command, is a ReasonConfig
+// error.
 func Environment(c *sdk.Command, base map[string]string) ([]string, error) {
 	env := map[string]string{"PATH": supervise.DefaultPath, "LANG": "C.UTF-8"}
 	if c.TTY != nil {
@@ -68,11 +69,12 @@ func NotStarted(errno syscall.Errno, tried []string) *sdk.Exit {
 	if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
 		code = 127
 	}
-	return &sdk.Exit{Cause: sdk.CauseExited, NotStarted: true, Code: code, Evidence: "execve: " + errno.Error() + " (tried " + strings.Join(tried, ", ") + ")"}
+	return &sdk.Exit{Cause: sdk.CauseExited, NotStarted: true, Code: code,
+		Evidence: "execve: " + errno.Error() + " (tried " + strings.Join(tried, ", ") + ")"}
 }
 
-// Unexecuted says why an init never executed its command: as the command's end where the command is to blame, else as an
-// error. Both are nil when it did. tried are the init's candidates, dir is where the command works.
+// Unexecuted says why an init never executed its command: as the command's end where the command is to blame, else as
+// an error. Both are nil when it did. tried are the init's candidates, dir is where the command works.
 func Unexecuted(child *supervise.Child, tried []string, dir string) (*sdk.Exit, error) {
 	switch kind, errno := child.Failure(); kind {
 	case 0:

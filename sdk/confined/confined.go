@@ -85,7 +85,8 @@ func fixes(engine string) string {
 		return "give the container securityContext.privileged: true in its pod"
 	case "docker":
 		return "start the container with: docker run --privileged; or without privileges, as an ordinary user of it: " +
-			"docker run --user 1000 --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
+			"docker run --user 1000 --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt " +
+			"systempaths=unconfined"
 	case "podman":
 		return "start the container with: podman run --privileged; or without privileges, as an ordinary user of it: " +
 			"podman run --user 1000 --security-opt seccomp=unconfined --security-opt unmask=ALL"
@@ -102,5 +103,6 @@ func StateFix() string {
 	if engine != "docker" {
 		engine = "podman"
 	}
-	return "put hutch's state on a volume or in memory, as with: " + engine + " run --tmpfs /hutch:mode=1777 -e HUTCH_HOME=/hutch/state"
+	return "put hutch's state on a volume or in memory, as with: " + engine +
+		" run --tmpfs /hutch:mode=1777 -e HUTCH_HOME=/hutch/state"
 }

@@ -145,7 +145,8 @@ func (g *guard) submodules(dir, dotGit string) error {
 			continue
 		}
 		if real, err := filepath.EvalSymlinks(at); err != nil || real != at || !filepath.IsLocal(p) {
-			return fmt.Errorf("the submodule %s of a shared workspace has no directory (git submodule update --init makes it)", at)
+			return fmt.Errorf("the submodule %s of a shared workspace has no directory (git submodule update --init makes it)",
+				at)
 		}
 		if err := g.add(p, true); err != nil {
 			return err
@@ -167,7 +168,8 @@ func (g *guard) add(p string, readOnly bool) error {
 		return fmt.Errorf("a shared workspace can have at most %d git repositories, and %s has more", most, g.workspace)
 	}
 	if m, err := mountOf(at); err != nil || m != g.mount {
-		return fmt.Errorf("the git repository %s is on another mount than the shared workspace, where it cannot be guarded", at)
+		return fmt.Errorf("the git repository %s is on another mount than the shared workspace, where it cannot be guarded",
+			at)
 	}
 	if p == "" {
 		return nil

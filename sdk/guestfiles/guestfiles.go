@@ -1,5 +1,5 @@
-// Package guestfiles is what programs inside of sandboxes do with files there: the operations of the contract, the first
-// filling with what the host brings, and the comparison with that later.
+// Package guestfiles is what programs inside of sandboxes do with files there: the operations of the contract, the
+// first filling with what the host brings, and the comparison with that later.
 package guestfiles
 
 import (

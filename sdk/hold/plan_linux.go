@@ -46,7 +46,8 @@ func (p *Plan) Memory(n int64, how limits.How, group bool, kills string) (groupe
 		h.HeldBy = how.By
 	default:
 		p.Sampled = uint64(n)
-		h.HeldBy, h.Reason, h.Fix = limits.Sampled+": private and shared memory of all processes together, and files in memory; "+kills, how.Reason, how.Fix
+		h.HeldBy, h.Reason, h.Fix = limits.Sampled+": private and shared memory of all processes together, and files in "+
+			"memory; "+kills, how.Reason, how.Fix
 	}
 	if h.HeldBy != "" {
 		p.Shown.Memory = uint64(n)
@@ -84,7 +85,8 @@ func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 	}
 	for _, m := range spec.Mounts {
 		if !m.ReadOnly {
-			h.Reason = fmt.Sprintf("%s is a directory of the host that commands may write to, and its file system has no limit for one sandbox", m.Target)
+			h.Reason = fmt.Sprintf("%s is a directory of the host that commands may write to, and its file system has no "+
+				"limit for one sandbox", m.Target)
 			h.Fix = "mount it read-only, or leave the limit out"
 		}
 	}
@@ -99,7 +101,8 @@ func (p *Plan) HoldDisk(spec *sdk.Spec, d Disk) {
 		h.HeldBy = fmt.Sprintf("tmpfs size, and %d files: %s", files, d.Memory)
 	default:
 		p.Disk = uint64(n)
-		h.HeldBy = fmt.Sprintf("%s, and %d files: %s together; all commands are killed", limits.Sampled, files, cmp.Or(d.Places, "workspace, output, /tmp and /dev/shm"))
+		h.HeldBy = fmt.Sprintf("%s, and %d files: %s together; all commands are killed", limits.Sampled, files,
+			cmp.Or(d.Places, "workspace, output, /tmp and /dev/shm"))
 	}
 	p.Holds = append(p.Holds, h)
 }
@@ -115,10 +118,12 @@ func (p *Plan) Rlimit(l sdk.Limit, resource int, n, byDefault, own int64, by str
 	}
 	switch {
 	case l == sdk.LimitFiles && n < limits.MinFiles:
-		h.HeldBy, h.Reason, h.Fix = "", "no program can be loaded with so few descriptors", fmt.Sprintf("ask for at least %d", limits.MinFiles)
+		h.HeldBy, h.Reason, h.Fix = "", "no program can be loaded with so few descriptors",
+			fmt.Sprintf("ask for at least %d", limits.MinFiles)
 	case n > most:
 		flag := map[int]string{unix.RLIMIT_NPROC: "-u", unix.RLIMIT_NOFILE: "-n"}[resource]
-		h.HeldBy, h.Reason = "", fmt.Sprintf("the hard limit of this process is %d, and nothing that it starts can have more", most+own)
+		h.HeldBy, h.Reason = "",
+			fmt.Sprintf("the hard limit of this process is %d, and nothing that it starts can have more", most+own)
 		h.Fix = fmt.Sprintf("ask for at most %d, or raise the hard limit (ulimit -H%s) where hutch is started", most, flag)
 	default:
 		value = uint64(n + own)

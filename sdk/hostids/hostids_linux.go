@@ -58,7 +58,8 @@ func OpenShifted(p string, uids, gids []syscall.SysProcIDMap) (*os.File, error) 
 		return nil, &os.PathError{Op: "open_tree", Path: p, Err: err}
 	}
 	tree := os.NewFile(uintptr(fd), p)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Userns_fd: uint64(ns.Fd())}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Userns_fd: uint64(ns.Fd())}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		tree.Close()
 		return nil, &os.PathError{Op: "shift the ids of", Path: p, Err: err}

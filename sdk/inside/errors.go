@@ -23,9 +23,11 @@ func Error(p string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return &contract.Error{Reason: contract.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox: something on the way to it is no directory", p), Err: err}
+		return &contract.Error{Reason: contract.ReasonNotFound,
+			Summary: fmt.Sprintf("there is no %s in the sandbox: something on the way to it is no directory", p), Err: err}
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &hostile) && hostile.Reason == safefile.ReasonMissing:
-		return &contract.Error{Reason: contract.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox", p), Err: err}
+		return &contract.Error{Reason: contract.ReasonNotFound, Summary: fmt.Sprintf("there is no %s in the sandbox", p),
+			Err: err}
 	case errors.As(err, &hostile) && strings.HasSuffix(p, "/"+hostile.Path): // it is about p itself, and names it once more
 		return &contract.Error{Reason: contract.ReasonConfig, Summary: p + ": " + hostile.Detail, Err: err}
 	case errors.As(err, &hostile):

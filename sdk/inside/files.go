@@ -145,7 +145,8 @@ func (f Files) Remove(p string, recursive bool) error {
 	clean := path.Clean(p)
 	for _, own := range f.Own {
 		if own != "" && (clean == "/" || own == clean || strings.HasPrefix(own, clean+"/")) {
-			return contract.Errorf(contract.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+			return contract.Errorf(contract.ReasonConfig, "%s is part of the sandbox and cannot be removed",
+				p).WithFix("remove what is in it")
 		}
 	}
 	rel, err := f.rel(p)

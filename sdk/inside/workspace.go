@@ -24,7 +24,8 @@ func Snapshot(ctx context.Context, dir string) (s *overlay.Snapshot, note string
 	case errors.Is(err, overlay.ErrTooMany):
 		return nil, "the shared workspace has too many entries to say afterwards what changed in it", nil
 	case errors.Is(err, overlay.ErrUnreadable): // commands have no more rights there than this user
-		return s, fmt.Sprintf("changes are not looked for where this user cannot read the shared workspace %s: %v", dir, err), nil
+		return s, fmt.Sprintf("changes are not looked for where this user cannot read the shared workspace %s: %v", dir,
+			err), nil
 	}
 	return s, "", err
 }

@@ -238,7 +238,8 @@ type Overrun struct {
 
 // String is one clause for the evidence of a result.
 func (o *Overrun) String() string {
-	s := fmt.Sprintf("sampled %s use %d of %d %s, %d over, %v after the sample before", o.Limit, o.Used, o.Asked, o.Unit, o.Used-o.Asked, o.After.Round(time.Millisecond))
+	s := fmt.Sprintf("sampled %s use %d of %d %s, %d over, %v after the sample before", o.Limit, o.Used, o.Asked, o.Unit,
+		o.Used-o.Asked, o.After.Round(time.Millisecond))
 	if o.Note != "" {
 		s += "; " + o.Note
 	}

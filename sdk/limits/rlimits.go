@@ -9,9 +9,9 @@ type Rlimits struct {
 	Core   *uint64 `json:"core,omitempty"`   // bytes of a core dump
 }
 
-// NoCore is the limit of core dumps at which there are none. It is less than any file of a dump needs, and the one value
-// at which the kernel does not start a program that kernel.core_pattern names, which would run on the host as root; with 0
-// it does. The system call filter keeps commands from changing it.
+// NoCore is the limit of core dumps at which there are none. It is less than any file of a dump needs, and the one
+// value at which the kernel does not start a program that kernel.core_pattern names, which would run on the host as
+// root; with 0 it does. The system call filter keeps commands from changing it.
 const NoCore = 1
 
 // rlimits are what r needs beside s's cgroups. Core dumps are always off: a payload's memory is nobody's file.

@@ -263,7 +263,8 @@ func (s *Sampler) count(spaces []*namespace, after time.Duration) {
 			tasks += len(threads)
 		}
 		if tasks > s.PIDs {
-			s.end(n.watch, &Overrun{Limit: PIDs, Used: uint64(tasks), Asked: uint64(s.PIDs), Unit: "processes and threads", After: after})
+			s.end(n.watch, &Overrun{Limit: PIDs, Used: uint64(tasks), Asked: uint64(s.PIDs), Unit: "processes and threads",
+				After: after})
 		}
 		s.forks = min(s.forks, max(s.PIDs-tasks, 0))
 	}
@@ -319,7 +320,8 @@ func (s *Sampler) used(files uint64, spaces []*namespace) (used, hidden uint64, 
 			return private + files + shared, grown, ""
 		}
 		shared = grown
-		note = fmt.Sprintf("%d descriptors lie in sockets or in processes that cannot be read, where nobody sees what they hold, and the machine's shared memory has grown by %d bytes", o.inFlight, grown)
+		note = fmt.Sprintf("%d descriptors lie in sockets or in processes that cannot be read, where nobody sees what "+
+			"they hold, and the machine's shared memory has grown by %d bytes", o.inFlight, grown)
 	}
 	if private+files+shared <= s.Memory {
 		return private + files + shared, 0, ""
@@ -478,8 +480,8 @@ type inode struct {
 	ino uint64
 }
 
-// removedMapping reads a line of /proc/PID/maps. It reports the file and the bytes of a mapping whose file was removed or
-// never had a name, and whether that file is in memory. A program chooses the names of its files.
+// removedMapping reads a line of /proc/PID/maps. It reports the file and the bytes of a mapping whose file was removed
+// or never had a name, and whether that file is in memory. A program chooses the names of its files.
 func removedMapping(line []byte) (id inode, size uint64, memory, ok bool) {
 	if !bytes.HasSuffix(line, []byte(" (deleted)\n")) {
 		return id, 0, false, false
@@ -496,7 +498,8 @@ func removedMapping(line []byte) (id inode, size uint64, memory, ok bool) {
 	if errors.Join(err1, err2, err3) != nil || b < a {
 		return id, 0, false, false
 	}
-	memory = bytes.HasPrefix(f[5], []byte("/memfd:")) || bytes.HasPrefix(f[5], []byte("/SYSV")) || bytes.Equal(f[5], []byte("/dev/zero"))
+	memory = bytes.HasPrefix(f[5], []byte("/memfd:")) || bytes.HasPrefix(f[5], []byte("/SYSV")) ||
+		bytes.Equal(f[5], []byte("/dev/zero"))
 	return inode{string(f[3]), ino}, b - a, memory, true
 }
 
@@ -527,7 +530,8 @@ func openFiles(spaces []*namespace, tmpfs map[string]bool) (h held) {
 					switch {
 					case memory, strings.HasSuffix(target, " (deleted)"), k == len(link):
 						var st unix.Stat_t
-						if unix.Fstatat(int(n.dir.Fd()), dir+"/"+fd, &st, 0) != nil || st.Nlink > 0 && !memory || st.Mode&unix.S_IFMT != unix.S_IFREG {
+						if unix.Fstatat(int(n.dir.Fd()), dir+"/"+fd, &st, 0) != nil || st.Nlink > 0 && !memory ||
+							st.Mode&unix.S_IFMT != unix.S_IFREG {
 							continue
 						}
 						id := inode{device(st.Dev), st.Ino}

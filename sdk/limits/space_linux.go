@@ -53,7 +53,8 @@ const maxDepth = 512
 var errDeep = errors.New("too deep")
 
 // exceeded reports an overrun, nil for none, and how many bytes are left. What lies in memory comes on top.
-func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tmpfs map[string]bool) (over *Overrun, room uint64) {
+func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tmpfs map[string]bool) (over *Overrun,
+	room uint64) {
 	var now unix.Statfs_t
 	if unix.Fstatfs(int(s.Dir.Fd()), &now) != nil {
 		return nil, s.Bytes
@@ -68,7 +69,8 @@ func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tm
 	if s.Eager {
 		again = max(5*MinInterval, costShare*s.cost)
 	}
-	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+filesInMemory+lessFiles <= allowed && time.Since(s.walked) < again {
+	if !s.walked.IsZero() && s.bytes+inMemory+lessBytes <= s.Bytes && s.files+filesInMemory+lessFiles <= allowed &&
+		time.Since(s.walked) < again {
 		return nil, left(s.bytes+inMemory+lessBytes, s.files+filesInMemory+lessFiles)
 	}
 	began := time.Now()
@@ -86,7 +88,8 @@ func (s *Space) exceeded(inMemory, filesInMemory uint64, spaces []*namespace, tm
 	if hiding := held.inFlight + w.closed; hiding > 0 {
 		if unseen := s.first.free - min(free+s.bytes-min(s.first.bytes, s.bytes), s.first.free); unseen > 0 {
 			s.bytes += unseen
-			over.Note = fmt.Sprintf("%d directories or descriptors hide what they hold, and the file system has lost %d bytes that are not seen", hiding, unseen)
+			over.Note = fmt.Sprintf("%d directories or descriptors hide what they hold, and the file system has lost %d "+
+				"bytes that are not seen", hiding, unseen)
 		}
 	}
 	over.Used = s.bytes + inMemory

@@ -80,7 +80,9 @@ func (sys system) findV1(mounts []mount, own map[string]string) (*v1Place, refus
 	case pids:
 		delete(p.at, "freezer")
 	case !freezer:
-		return nil, refusal{"neither the pids nor the freezer controller of cgroup v1 may be written, so a group that forks could not be killed", why.fix}
+		return nil,
+			refusal{"neither the pids nor the freezer controller of cgroup v1 may be written, so a group that forks could " +
+				"not be killed", why.fix}
 	}
 	return p, why
 }

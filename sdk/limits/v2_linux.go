@@ -28,7 +28,8 @@ func (g *v2Group) setUp(r Request, swap bool) error {
 		if exists(g.dir + "/memory.swap.max") {
 			set = append(set, [2]string{"memory.swap.max", "0"})
 		} else if swap {
-			return errors.New("this machine swaps and its kernel does not count swap by cgroup: boot with swapaccount=1, or swapoff -a")
+			return errors.New("this machine swaps and its kernel does not count swap by cgroup: boot with swapaccount=1, or " +
+				"swapoff -a")
 		}
 	}
 	if r.CPUs != 0 {
@@ -155,7 +156,8 @@ func (g *v2Group) waitEmpty(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("processes are still in %s: %w", g.dir, context.Cause(ctx))
 		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, pollStep); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, pollStep); err != nil &&
+			err != unix.EINTR {
 			return fmt.Errorf("watch cgroup %s: %w", g.dir, err)
 		}
 	}

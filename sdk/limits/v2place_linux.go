@@ -36,7 +36,8 @@ const leafName = "hutch-host"
 
 const v2Fix = "systemd-run --user --scope -p Delegate=yes hutch run … " +
 	"(where that lacks the cpu controller: sudo mkdir -p /etc/systemd/system/user@.service.d && " +
-	"printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf && " +
+	"printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee " +
+	"/etc/systemd/system/user@.service.d/delegate.conf && " +
 	"sudo systemctl daemon-reload, then log in again)"
 
 // findV2 walks from the cgroup of this process to the top and takes the first directory that this process may use and
@@ -144,7 +145,8 @@ func (sys system) tryV2(d string, isOwn, isTop bool) (*v2Place, error) {
 		return p, nil
 	}
 	if !isOwn || !(delegated(d) || sys.owns(d, isTop)) {
-		return nil, fmt.Errorf("%s: holds processes of others, so its controllers %s cannot be passed on", d, strings.Join(p.enable, " "))
+		return nil, fmt.Errorf("%s: holds processes of others, so its controllers %s cannot be passed on", d,
+			strings.Join(p.enable, " "))
 	}
 	p.move = true
 	return p, nil

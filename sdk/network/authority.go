@@ -37,8 +37,9 @@ func NewAuthority(hosts []string, end time.Time) (*sdk.Authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber:                serial,
-		Subject:                     pkix.Name{Organization: []string{"hutch"}, CommonName: fmt.Sprintf("hutch sandbox %x", serial.Bytes()[:4])},
+		SerialNumber: serial,
+		Subject: pkix.Name{Organization: []string{"hutch"},
+			CommonName: fmt.Sprintf("hutch sandbox %x", serial.Bytes()[:4])},
 		NotBefore:                   time.Now().Add(-time.Hour), // clocks in virtual machines lag
 		NotAfter:                    end,
 		IsCA:                        true,

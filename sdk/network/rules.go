@@ -2,8 +2,9 @@
 // host, and for hosts that check rules before anything runs.
 //
 //   - [Parse] reads rules; [Rules.Name] and [Rules.Address] decide. Both are pure.
-//   - Package gate answers the name lookups and the connections of one command: it reads the rules, dials from the host's
+//
 //     network, copies, and counts. The sandbox has no other way out.
+//
 //   - Package netns makes the sandbox's end of it: a network namespace whose every TCP connection and lookup arrives at
 //     the gate's listeners.
 //
@@ -38,8 +39,8 @@ type Rule struct {
 func (r Rule) String() string { return r.text }
 
 // ParseRule reads NAME, *.NAME, ADDRESS or CIDR, each with an optional :PORT. [Host] is a name; 127.0.0.1:PORT, or
-// localhost:PORT, is the loopback of this machine at the same address: see [Rules.Loopback]. The error says what is wrong with text and
-// names the part.
+// localhost:PORT, is the loopback of this machine at the same address: see [Rules.Loopback]. The error says what is
+// wrong with text and names the part.
 func ParseRule(text string) (Rule, error) {
 	r := Rule{text: text}
 	what, port, found := strings.Cut(text, ":")
@@ -75,7 +76,8 @@ func ParseRule(text string) (Rule, error) {
 			return r, fmt.Errorf("%q: want a name without a path, or a range of addresses such as 10.1.2.0/24", text)
 		}
 		if prefix != prefix.Masked() {
-			return r, fmt.Errorf("%q: %s is inside of a range, not its first address: did you mean %q?", text, prefix.Addr(), prefix.Masked())
+			return r, fmt.Errorf("%q: %s is inside of a range, not its first address: did you mean %q?", text, prefix.Addr(),
+				prefix.Masked())
 		}
 		r.prefix = prefix
 		return r, nil
@@ -112,7 +114,8 @@ func checkName(name string) error {
 			case c == '*':
 				return fmt.Errorf("* can only stand for whole names below another: *.example.org")
 			default:
-				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in Punycode (xn--…)", string(c), name)
+				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in "+
+					"Punycode (xn--…)", string(c), name)
 			}
 		}
 	}
@@ -193,7 +196,8 @@ func Check(spec *sdk.Spec) error {
 // them at 127.0.0.1.
 func (r Rules) Loopback() (ports []int) {
 	for _, x := range r.allow {
-		if x.prefix.IsValid() && x.prefix.Addr().IsLoopback() && x.prefix.IsSingleIP() && !slices.Contains(ports, int(x.port)) {
+		if x.prefix.IsValid() && x.prefix.Addr().IsLoopback() && x.prefix.IsSingleIP() &&
+			!slices.Contains(ports, int(x.port)) {
 			ports = append(ports, int(x.port))
 		}
 	}
@@ -210,7 +214,8 @@ type Verdict struct {
 
 // Name decides about a connection to a name, which is canonical: see [Canonical].
 func (r Rules) Name(name string, port int) Verdict {
-	return r.decide(name+":"+strconv.Itoa(port), name != Host, func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
+	return r.decide(name+":"+strconv.Itoa(port), name != Host,
+		func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
 }
 
 // Lookup decides whether a name resolves at all: a rule allows at least one of its ports. A name that only rules of
@@ -239,7 +244,8 @@ func (r Rules) Lookup(name string) Verdict {
 // is not public.
 func (r Rules) Address(addr netip.Addr, port int) Verdict {
 	addr = addr.Unmap()
-	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), r.public(addr), func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
+	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), r.public(addr),
+		func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
 }
 
 // decide asks the rules about a destination; public says that a full network reaches it without a rule.
@@ -265,7 +271,8 @@ func (v Verdict) Hint() string {
 	if v.Add == "" {
 		return fmt.Sprintf("to allow it, take %q out of network.deny", v.Rule)
 	}
-	return fmt.Sprintf("to allow it, add %q to allow in the network block of the run file, or run with --allow-host %s", v.Add, v.Add)
+	return fmt.Sprintf("to allow it, add %q to allow in the network block of the run file, or run with --allow-host %s",
+		v.Add, v.Add)
 }
 
 func denied(what string, by Rule) Verdict {
@@ -280,8 +287,10 @@ func unlisted(what string) Verdict {
 // of IANA), besides those that [netip.Addr] knows.
 var special = func() (out []netip.Prefix) {
 	for _, p := range []string{
-		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
-		"240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24",
+		"240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+		"5f00::/16", "fec0::/10",
 	} {
 		out = append(out, netip.MustParsePrefix(p))
 	}
@@ -319,5 +328,6 @@ func (r Rules) Reach(name string, addr netip.Addr, port int) Verdict {
 		return v
 	}
 	at := netip.AddrPortFrom(addr, uint16(port)).String()
-	return Verdict{Reason: fmt.Sprintf("%s is %s, which is not a public address and not in network.allow", name, at), Add: at}
+	return Verdict{Reason: fmt.Sprintf("%s is %s, which is not a public address and not in network.allow", name, at),
+		Add: at}
 }

@@ -112,7 +112,8 @@ func (g *gaps) err() error {
 		errs = append(errs, fmt.Errorf("%w: no more than %d entries were looked at", ErrTooMany, g.max.MaxEntries))
 	}
 	if g.deep > 0 {
-		errs = append(errs, fmt.Errorf("%w: %d directories lie deeper than %d levels, the first is %.200q", ErrTooMany, g.deep, g.max.MaxDepth, g.firstDeep))
+		errs = append(errs, fmt.Errorf("%w: %d directories lie deeper than %d levels, the first is %.200q", ErrTooMany,
+			g.deep, g.max.MaxDepth, g.firstDeep))
 	}
 	if g.unread > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d directories, the first is %.200q", ErrUnreadable, g.unread, g.firstUnread))

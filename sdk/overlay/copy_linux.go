@@ -138,7 +138,8 @@ func (c *copier) file(from dir, to *os.File, name string) error {
 		return err
 	}
 	defer in.Close()
-	fd, err := unix.Openat(int(to.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(int(to.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		0o600)
 	if err != nil {
 		return err
 	}
@@ -208,7 +209,8 @@ func (d dir) readlink(name string, size int64) (string, error) {
 // like gives name below to what the same name below from has besides its content; "" stands for the directories
 // themselves.
 func (c *copier) like(from int, name string, to *os.File) error {
-	source, target := strings.TrimSuffix(fdPath(from)+"/"+name, "/"), strings.TrimSuffix(fdPath(int(to.Fd()))+"/"+name, "/")
+	source, target := strings.TrimSuffix(fdPath(from)+"/"+name, "/"),
+		strings.TrimSuffix(fdPath(int(to.Fd()))+"/"+name, "/")
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	lget, lset, llist := unix.Lgetxattr, unix.Lsetxattr, unix.Llistxattr
 	if name == "" { // the descriptors' links under /proc are followed
@@ -239,7 +241,8 @@ func (c *copier) like(from int, name string, to *os.File) error {
 }
 
 // copyXattrs copies extended attributes: all of them, for an overlay without its marks shows other files.
-func copyXattrs(source, target string, list func(string, []byte) (int, error), get func(string, string, []byte) (int, error), set func(string, string, []byte, int) error) error {
+func copyXattrs(source, target string, list func(string, []byte) (int, error),
+	get func(string, string, []byte) (int, error), set func(string, string, []byte, int) error) error {
 	n, err := list(source, nil)
 	if err == unix.ENOTSUP || n == 0 {
 		return nil

@@ -272,7 +272,8 @@ func (u *Union) settle(p pair, names []Name) []Name {
 			if err := unix.Fstatat(p.fd(n.Layer), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				continue // gone since it was listed
 			}
-			if n.Type = safefile.ModeOf(st.Mode).Type(); u.hiding && isDevice0(st) || n.Layer == Upper && u.isWhiteout(p, st, n.Name) {
+			if n.Type = safefile.ModeOf(st.Mode).Type(); u.hiding && isDevice0(st) ||
+				n.Layer == Upper && u.isWhiteout(p, st, n.Name) {
 				continue
 			}
 		}
@@ -282,8 +283,9 @@ func (u *Union) settle(p pair, names []Name) []Name {
 }
 
 var direntTypes = [...]fs.FileMode{
-	unix.DT_REG: 0, unix.DT_DIR: fs.ModeDir, unix.DT_LNK: fs.ModeSymlink, unix.DT_FIFO: fs.ModeNamedPipe, unix.DT_SOCK: fs.ModeSocket,
-	unix.DT_CHR: fs.ModeDevice | fs.ModeCharDevice, unix.DT_BLK: fs.ModeDevice, unix.DT_UNKNOWN: fs.ModeIrregular,
+	unix.DT_REG: 0, unix.DT_DIR: fs.ModeDir, unix.DT_LNK: fs.ModeSymlink, unix.DT_FIFO: fs.ModeNamedPipe,
+	unix.DT_SOCK: fs.ModeSocket,
+	unix.DT_CHR:  fs.ModeDevice | fs.ModeCharDevice, unix.DT_BLK: fs.ModeDevice, unix.DT_UNKNOWN: fs.ModeIrregular,
 }
 
 // readNames appends the names of a directory that are not in seen. With more than most of them it stops.

@@ -35,7 +35,10 @@ func (s *Snapshot) sort() {
 
 // Lookup finds the entry of a path.
 func (s *Snapshot) Lookup(path string) (Entry, bool) {
-	i, ok := slices.BinarySearchFunc(s.Entries, path, func(e Entry, path string) int { return strings.Compare(e.Path, path) })
+	i, ok := slices.BinarySearchFunc(s.Entries, path, func(e Entry,
+		path string) int {
+		return strings.Compare(e.Path, path)
+	})
 	if !ok {
 		return Entry{}, false
 	}
@@ -90,7 +93,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (s *Snapshot) Save(w io.Writer) error {
 	n := len(s.Entries)
 	f := snapshotFile{
-		Format: snapshotFormat, Taken: s.Taken.UnixNano(), Complete: s.Complete, Contents: s.contents, Modes: make([]uint32, n),
+		Format: snapshotFormat, Taken: s.Taken.UnixNano(), Complete: s.Complete, Contents: s.contents,
+		Modes: make([]uint32, n),
 		Sizes: make([]int64, n), Mtimes: make([]int64, n), Ctimes: make([]int64, n), Inodes: make([]int64, n),
 		Rdevs: map[int]uint64{}, Links: map[int]string{},
 	}
@@ -166,8 +170,9 @@ func decodeSnapshot(data []byte) (*Snapshot, error) {
 	var before Entry
 	for i := range s.Entries {
 		e := Entry{Path: paths[i], Stat: safefile.Stat{
-			Mode: fs.FileMode(f.Modes[i]), Size: f.Sizes[i], Mtime: before.Mtime + f.Mtimes[i], Ctime: before.Ctime + f.Ctimes[i],
-			Ino: before.Ino + uint64(f.Inodes[i]), Rdev: f.Rdevs[i], Link: f.Links[i],
+			Mode: fs.FileMode(f.Modes[i]), Size: f.Sizes[i], Mtime: before.Mtime + f.Mtimes[i],
+			Ctime: before.Ctime + f.Ctimes[i],
+			Ino:   before.Ino + uint64(f.Inodes[i]), Rdev: f.Rdevs[i], Link: f.Links[i],
 		}}
 		if name := f.Names[i*f.NameSize : (i+1)*f.NameSize]; e.Mode.IsRegular() && strings.Trim(name, "\x00") != "" {
 			e.Content = name

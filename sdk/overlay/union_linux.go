@@ -423,7 +423,8 @@ func notDir(err error) error {
 func openDir(fd int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if len(name) < unix.PathMax {
-		got, err := unix.Openat2(fd, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+		got, err := unix.Openat2(fd, name, &unix.OpenHow{Flags: flags,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
 		switch err {
 		case unix.ENOSYS, unix.EPERM, unix.EAGAIN: // an old kernel, a filter, or a rename meanwhile
 		case unix.EXDEV:

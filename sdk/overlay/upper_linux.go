@@ -140,7 +140,8 @@ func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
 	}
 	opaque := up.xattr("", w.marks+"opaque")
 	if path != "" && up.xattr("", w.marks+"redirect") != "" {
-		return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off", path)
+		return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off",
+			path)
 	}
 	hidden = hidden || opaque == "y"
 	var inUpper map[string]bool // names that a directory which hides others has itself
@@ -213,7 +214,8 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 		return w.added(up, lo, new, name, path, depth)
 	}
 	c := Difference{Lower: safefile.StatOf(&old), Seen: true}
-	c.Change = Change{Path: path, OldMode: safefile.ModeOf(old.Mode), NewMode: safefile.ModeOf(new.Mode), Size: sizeOf(new)}
+	c.Change = Change{Path: path, OldMode: safefile.ModeOf(old.Mode), NewMode: safefile.ModeOf(new.Mode),
+		Size: sizeOf(new)}
 	if old.Mode&unix.S_IFMT != new.Mode&unix.S_IFMT {
 		c.Kind = Type
 		w.add(c)
@@ -261,7 +263,8 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 func (w *walker) file(up, lo dir, old, new unix.Stat_t, name string, c Difference) error {
 	// Without data of its own a file has the size of the one below it, and no blocks: no need to ask about any other.
 	if (old.Size == new.Size || new.Blocks == 0) && up.xattr(name, w.marks+"metacopy") != "" {
-		return fmt.Errorf("%q in the upper directory has only its metadata there: mount the overlay with metacopy=off", c.Path)
+		return fmt.Errorf("%q in the upper directory has only its metadata there: mount the overlay with metacopy=off",
+			c.Path)
 	}
 	switch {
 	case old.Size != new.Size:
@@ -332,7 +335,8 @@ func (w *walker) into(up, lo dir, name, path string, depth int, hidden bool) err
 
 // added reports something new and all that is in it.
 func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)}, Seen: !lo.unread})
+	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)},
+		Seen: !lo.unread})
 	if isDir(st) {
 		return w.into(up, dir{unread: lo.unread}, name, path, depth, false)
 	}
@@ -341,7 +345,8 @@ func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int)
 
 // deleted reports something of the lower layer that is gone, and all that was in it.
 func (w *walker) deleted(lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: safefile.ModeOf(st.Mode)}, Lower: safefile.StatOf(&st), Seen: true})
+	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: safefile.ModeOf(st.Mode)},
+		Lower: safefile.StatOf(&st), Seen: true})
 	if isDir(st) {
 		return w.deletedIn(lo, name, path, depth)
 	}

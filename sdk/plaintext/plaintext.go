@@ -16,7 +16,8 @@ func Rune(r rune) bool {
 	switch {
 	case r < 0x7f:
 		return r >= 0x20
-	case unicode.IsControl(r), r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069,
+	case unicode.IsControl(r), r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2066 &&
+		r <= 0x2069,
 		r == 0xfeff, r >= 0xe0000 && r <= 0xe007f:
 		return false
 	}

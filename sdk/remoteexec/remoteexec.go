@@ -117,7 +117,8 @@ func Exit(ctx context.Context, e *remote.Exit, wall time.Duration, killed string
 	case e.Err != nil && stopped == "":
 		return nil, e.Err
 	case e.Err != nil:
-		return &sdk.Exit{Cause: stopped, Code: 137, Signal: "SIGKILL", Evidence: "stopped by hutch before it ran; " + e.Err.Summary}, nil
+		return &sdk.Exit{Cause: stopped, Code: 137, Signal: "SIGKILL",
+			Evidence: "stopped by hutch before it ran; " + e.Err.Summary}, nil
 	case e.NotStarted:
 		return &sdk.Exit{Cause: sdk.CauseExited, NotStarted: true, Code: e.Code, Evidence: "execve: " + e.Why}, nil
 	}
@@ -130,7 +131,8 @@ func Exit(ctx context.Context, e *remote.Exit, wall time.Duration, killed string
 	if e.MemoryPeak > 0 {
 		exit.Usage.PeakMemory = int64(e.MemoryPeak)
 	}
-	command.Blame(ctx, exit, command.Met{OOMKills: e.OOMKills, PIDsHits: e.PIDsHits, Full: func() bool { return e.DiskFull }})
+	command.Blame(ctx, exit, command.Met{OOMKills: e.OOMKills, PIDsHits: e.PIDsHits,
+		Full: func() bool { return e.DiskFull }})
 	return exit, nil
 }
 
@@ -171,8 +173,8 @@ func Ask(ctx context.Context, client *remote.Client, req any, data func(io.Write
 	return reply, nil
 }
 
-// Pack writes dir as a tar stream for guestfiles.Fill. note is for the user: files that cannot be sent; part is what dir
-// is called in it.
+// Pack writes dir as a tar stream for guestfiles.Fill. note is for the user: files that cannot be sent; part is what
+// dir is called in it.
 func Pack(ctx context.Context, dir, part string, w io.Writer) (note string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -184,7 +186,8 @@ func Pack(ctx context.Context, dir, part string, w io.Writer) (note string, err 
 	case sum.LeftOut == 1:
 		note = fmt.Sprintf("one file of the %s was not copied into the sandbox: %s", part, sum.FirstLeftOut)
 	case sum.LeftOut > 1:
-		note = fmt.Sprintf("%d files of the %s were not copied into the sandbox, the first is %s", sum.LeftOut, part, sum.FirstLeftOut)
+		note = fmt.Sprintf("%d files of the %s were not copied into the sandbox, the first is %s", sum.LeftOut, part,
+			sum.FirstLeftOut)
 	}
 	return note, err
 }
@@ -201,7 +204,8 @@ func RemoveArgs(p string, recursive bool, own []string) ([]string, error) {
 	clean := path.Clean(p)
 	for _, o := range own {
 		if o != "" && path.IsAbs(p) && (clean == "/" || o == clean || strings.HasPrefix(o, clean+"/")) {
-			return nil, sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed", p).WithFix("remove what is in it")
+			return nil, sdk.Errorf(sdk.ReasonConfig, "%s is part of the sandbox and cannot be removed",
+				p).WithFix("remove what is in it")
 		}
 	}
 	if recursive {
@@ -210,9 +214,10 @@ func RemoveArgs(p string, recursive bool, own []string) ([]string, error) {
 	return []string{"remove", p}, nil
 }
 
-// Files runs one operation of guestfiles.Files, whose arguments are argv, as the command of a request that request makes.
-// r and w are its data.
-func Files(ctx context.Context, client *remote.Client, request func(*remote.Exec) any, argv []string, r io.Reader, w io.Writer) error {
+// Files runs one operation of guestfiles.Files, whose arguments are argv, as the command of a request that request
+// makes. r and w are its data.
+func Files(ctx context.Context, client *remote.Client, request func(*remote.Exec) any, argv []string, r io.Reader,
+	w io.Writer) error {
 	if p := argv[len(argv)-1]; !path.IsAbs(p) {
 		return sdk.Errorf(sdk.ReasonConfig, "the path %q inside the sandbox is not absolute", p)
 	} else if strings.Contains(p, "\x00") {
@@ -224,7 +229,8 @@ func Files(ctx context.Context, client *remote.Client, request func(*remote.Exec
 	if r != nil {
 		in = io.NopCloser(r)
 	}
-	c, err := client.Start(request(&remote.Exec{Argv: Bytes(argv), Dir: []byte("/")}), in, nopCloser{sink}, nopCloser{&said})
+	c, err := client.Start(request(&remote.Exec{Argv: Bytes(argv), Dir: []byte("/")}), in, nopCloser{sink},
+		nopCloser{&said})
 	if err != nil {
 		return lost(err)
 	}
@@ -263,7 +269,8 @@ func Files(ctx context.Context, client *remote.Client, request func(*remote.Exec
 	}
 	reply := &remote.Reply{}
 	if err := json.Unmarshal(said.Bytes(), reply); err != nil {
-		return sdk.Errorf(sdk.ReasonInternal, "hutch's program in the sandbox ended without a word: %+v: %s", *exit, said.String())
+		return sdk.Errorf(sdk.ReasonInternal, "hutch's program in the sandbox ended without a word: %+v: %s", *exit,
+			said.String())
 	}
 	if reply.Err != nil {
 		return reply.Err

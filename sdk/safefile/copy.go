@@ -31,7 +31,8 @@ func Copy(ctx context.Context, dst io.Writer, root *os.Root, name string, max in
 }
 
 func copyFile(ctx context.Context, dst io.Writer, f *os.File, info Info, name string) (Copied, error) {
-	c := copier{ctx: ctx, dst: dst, src: f, name: name, size: info.Size, hash: sha256.New(), buf: make([]byte, min(copyBuffer, max(info.Size, 1)))}
+	c := copier{ctx: ctx, dst: dst, src: f, name: name, size: info.Size, hash: sha256.New(),
+		buf: make([]byte, min(copyBuffer, max(info.Size, 1)))}
 	if out, ok := dst.(*os.File); ok {
 		// Leaping over holes is right only where nothing is yet, so not in a pipe nor in the middle of something.
 		if at, err := out.Seek(0, io.SeekCurrent); err == nil && at == 0 {
@@ -48,7 +49,8 @@ func copyFile(ctx context.Context, dst io.Writer, f *os.File, info Info, name st
 		return Copied{}, ioError(name, err)
 	}
 	if after.Size() != info.Size {
-		return Copied{}, refuse(name, ReasonChanged, "it had %d bytes when it was opened and has %d now", info.Size, after.Size())
+		return Copied{}, refuse(name, ReasonChanged, "it had %d bytes when it was opened and has %d now", info.Size,
+			after.Size())
 	}
 	return Copied{Info: info, SHA256: hex.EncodeToString(c.hash.Sum(nil))}, nil
 }

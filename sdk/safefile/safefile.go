@@ -113,7 +113,10 @@ func Open(root *os.Root, name string, max int64) (*os.File, Info, error) {
 
 // OpenLinked is [Open] for directories that no sandbox can write to: a file may have several links there.
 func OpenLinked(root *os.Root, name string, max int64) (*os.File, Info, error) {
-	return open(root, name, max, func(fi fs.FileInfo, name string, max int64) *Error { return Refuse(name, fi.Mode(), 1, fi.Size(), max) })
+	return open(root, name, max, func(fi fs.FileInfo, name string,
+		max int64) *Error {
+		return Refuse(name, fi.Mode(), 1, fi.Size(), max)
+	})
 }
 
 // check refuses a file.
@@ -184,8 +187,8 @@ func openDir(parent *os.Root, base, name string) (*os.Root, error) {
 	return sub, nil
 }
 
-// MkdirAll makes the directory name of root with its parents, as far as they are missing, and opens it. No component may
-// be a symbolic link. name is a clean, relative slash path.
+// MkdirAll makes the directory name of root with its parents, as far as they are missing, and opens it. No component
+// may be a symbolic link. name is a clean, relative slash path.
 func MkdirAll(root *os.Root, name string, perm fs.FileMode) (*os.Root, error) {
 	dir, err := root.OpenRoot(".")
 	if err != nil || name == "." {

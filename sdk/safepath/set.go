@@ -81,7 +81,8 @@ func (s *Set) add(p string, dir bool) error {
 func compare(p, part string, dir bool, old entry) error {
 	if part != old.path {
 		return &Error{Path: p, Kind: Collision, Other: old.path,
-			Reason: fmt.Sprintf("%s is the same as %s where case or Unicode form does not count; rename one", quote(part), quote(old.path))}
+			Reason: fmt.Sprintf("%s is the same as %s where case or Unicode form does not count; rename one", quote(part),
+				quote(old.path))}
 	}
 	if dir != old.dir {
 		have, want := "a file", "a directory"

@@ -45,7 +45,8 @@ func Program(o Options) []byte {
 	}
 	out := append([]byte{}, base[:at]...)
 	answer := func(nr, ret uint32) {
-		out = append(instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, nr), instruction(nil, unix.BPF_RET|unix.BPF_K, 0, ret)...)
+		out = append(instruction(out, unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, nr),
+			instruction(nil, unix.BPF_RET|unix.BPF_K, 0, ret)...)
 	}
 	if o.FixedCPUs {
 		answer(unix.SYS_SCHED_SETAFFINITY, table.RetErrno|uint32(unix.EPERM))
@@ -83,7 +84,8 @@ func OCI(o Options) ([]byte, error) {
 		for i := range p.Syscalls {
 			p.Syscalls[i].Names = slices.DeleteFunc(p.Syscalls[i].Names, func(name string) bool { return name == "shmget" })
 		}
-		p.Syscalls = append(p.Syscalls, table.Rule{Names: []string{"shmget"}, Action: "SCMP_ACT_ALLOW", Args: []table.Arg{{Index: 1, Value: smallShm, Op: "SCMP_CMP_LE"}}})
+		p.Syscalls = append(p.Syscalls, table.Rule{Names: []string{"shmget"}, Action: "SCMP_ACT_ALLOW",
+			Args: []table.Arg{{Index: 1, Value: smallShm, Op: "SCMP_CMP_LE"}}})
 	}
 	return json.Marshal(p)
 }

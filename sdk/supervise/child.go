@@ -129,7 +129,8 @@ func open() (*Child, *os.File, error) {
 		return nil, nil, err
 	}
 	c := &Child{
-		status: status, started: make(chan struct{}), inited: make(chan struct{}), over: make(chan struct{}), ending: make(chan struct{}),
+		status: status, started: make(chan struct{}), inited: make(chan struct{}), over: make(chan struct{}),
+		ending:  make(chan struct{}),
 		reports: map[microinit.Kind]uint32{}, initFD: -1, pidfd: -1,
 	}
 	cerr := status.Control(func(fd int) { err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
@@ -337,14 +338,14 @@ func (c *Child) Kill() error {
 // assistAfter is how long an init may take to kill what a command has left before it gets help.
 const assistAfter = 50 * time.Millisecond
 
-// StopTime is how long an init may be stopped before its parent continues it: a command of the same user may have stopped
-// it so that its end is not seen, but Assist does so too.
+// StopTime is how long an init may be stopped before its parent continues it: a command of the same user may have
+// stopped it so that its end is not seen, but Assist does so too.
 const StopTime = time.Second
 
-// Assist helps an init that is not pid 1 to kill what forks faster than the init kills it. It returns when gone is closed,
-// which says that the init has ended. A process that is stopped forks no more, so it stops everything below the init
-// before it kills anything; the init, which kills only its own children, is stopped meanwhile, because what it kills makes
-// room for others to fork.
+// Assist helps an init that is not pid 1 to kill what forks faster than the init kills it. It returns when gone is
+// closed, which says that the init has ended. A process that is stopped forks no more, so it stops everything below the
+// init before it kills anything; the init, which kills only its own children, is stopped meanwhile, because what it
+// kills makes room for others to fork.
 func (c *Child) Assist(gone <-chan struct{}) {
 	select {
 	case <-c.ending:

@@ -169,7 +169,8 @@ func Bind(path string) (*os.File, error) {
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))}); err == nil {
+		if err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(),
+			filepath.Base(path))}); err == nil {
 			err = os.Chmod(path, 0o600)
 		}
 		if err != nil {

@@ -8,7 +8,8 @@ import (
 // tailSize is how many bytes a Tail keeps.
 const tailSize = 8 << 10
 
-// Tail keeps the last words of a program, such as what it writes to its stderr. Its methods are safe for concurrent use.
+// Tail keeps the last words of a program, such as what it writes to its stderr. Its methods are safe for concurrent
+// use.
 type Tail struct {
 	mu   sync.Mutex
 	kept []byte

@@ -51,7 +51,8 @@ func (t *Terminal) openSlave() (slave *os.File, err error) {
 		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 			return
 		}
-		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER,
+			unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 		if errno != 0 {
 			err = errno
 			return
@@ -73,7 +74,10 @@ func (t *Terminal) control(fn func(fd int)) error {
 // Resize sets the size of the terminal; the kernel signals the command with SIGWINCH when it differs.
 func (t *Terminal) Resize(rows, cols uint16) error {
 	var err error
-	cerr := t.control(func(fd int) { err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}) })
+	cerr := t.control(func(fd int) {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ,
+			&unix.Winsize{Row: rows, Col: cols})
+	})
 	if err = errors.Join(cerr, err); err != nil {
 		return fmt.Errorf("set the size of the terminal: %w", err)
 	}

@@ -106,7 +106,8 @@ func (p *packer) entry(d *os.File, e os.DirEntry, full string) error {
 		p.sum.Symlinks++
 		return p.w.WriteHeader(h)
 	}
-	return p.refuse(h, fmt.Errorf("%q is neither a file, a directory nor a symbolic link", full), safefile.ReasonSpecial, "neither a file nor a directory")
+	return p.refuse(h, fmt.Errorf("%q is neither a file, a directory nor a symbolic link", full), safefile.ReasonSpecial,
+		"neither a file nor a directory")
 }
 
 // refuse leaves an entry out, or with it the whole tree.
@@ -123,7 +124,8 @@ func (p *packer) refuse(h *tar.Header, err error, reason safefile.Reason, detail
 // open packs a file or a directory. It is opened without waiting for a writer and without following, because it may
 // have been replaced since it was listed.
 func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
-	fd, err := unix.Openat(int(d.Fd()), e.Name(), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(d.Fd()), e.Name(),
+		unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if e.IsDir() {
 			h.Name += "/"
@@ -156,13 +158,15 @@ func (p *packer) open(d *os.File, e os.DirEntry, h *tar.Header) error {
 		return p.file(fd, h)
 	}
 	unix.Close(fd)
-	return p.refuse(h, fmt.Errorf("%q was replaced while it was packed", h.Name), safefile.ReasonChanged, "it was replaced while it was read")
+	return p.refuse(h, fmt.Errorf("%q was replaced while it was packed", h.Name), safefile.ReasonChanged,
+		"it was replaced while it was read")
 }
 
 // file packs the content of a regular file. Without package os, which asks the kernel three more questions about each.
 func (p *packer) file(fd int, h *tar.Header) error {
 	if h.Size > p.o.MaxBytes-p.sum.Bytes {
-		return p.refuse(h, fmt.Errorf("the tree has more than %d bytes: %q has %d", p.o.MaxBytes, h.Name, h.Size), safefile.ReasonTooBig,
+		return p.refuse(h, fmt.Errorf("the tree has more than %d bytes: %q has %d", p.o.MaxBytes, h.Name, h.Size),
+			safefile.ReasonTooBig,
 			fmt.Sprintf("%d bytes, and at most %d are taken of the whole tree", h.Size, p.o.MaxBytes))
 	}
 	if err := p.w.WriteHeader(h); err != nil {

@@ -34,7 +34,8 @@ func Unpack(ctx context.Context, r io.Reader, dst *os.Root, c Caps) (Summary, er
 
 // UnpackIf is [Unpack] that asks admit, unless it is nil, once the whole tree is in its own directory and before
 // anything is moved into place. An error of admit leaves dst as it was.
-func UnpackIf(ctx context.Context, r io.Reader, dst *os.Root, c Caps, admit func(stage *os.Root) error) (Summary, error) {
+func UnpackIf(ctx context.Context, r io.Reader, dst *os.Root, c Caps, admit func(stage *os.Root) error) (Summary,
+	error) {
 	c = c.withDefaults()
 	plain, done, err := decompress(&reader{ctx, r})
 	if err != nil {
@@ -55,7 +56,8 @@ func UnpackIf(ctx context.Context, r io.Reader, dst *os.Root, c Caps, admit func
 		return Summary{}, errors.Join(err, dst.Remove(name))
 	}
 	defer top.Close()
-	u := &unpacker{stage: stage, caps: c, at: ".", here: top, top: top, modes: map[fs.FileMode]bool{}, buf: make([]byte, 256<<10)}
+	u := &unpacker{stage: stage, caps: c, at: ".", here: top, top: top, modes: map[fs.FileMode]bool{},
+		buf: make([]byte, 256<<10)}
 	u.names.Rules.MaxDepth = c.Depth
 	err = u.all(tar.NewReader(&bounded{r: plain, left: c.stream()}))
 	u.leave()
@@ -260,7 +262,8 @@ func checkTarget(name, target string) error {
 		return fmt.Errorf("symbolic link %q leads out of the tree, to %.200q", name, target)
 	}
 	if strings.Contains("/"+rest+"/", "/../") {
-		return fmt.Errorf("symbolic link %q climbs in the middle of its target %.200q, so it may lead out of the tree", name, target)
+		return fmt.Errorf("symbolic link %q climbs in the middle of its target %.200q, so it may lead out of the tree", name,
+			target)
 	}
 	return nil
 }
@@ -306,7 +309,8 @@ func (u *unpacker) file(name string, mode fs.FileMode, size int64, r io.Reader) 
 		return err
 	}
 	// O_EXCL follows no link, and the name is one element, so this needs nothing of what an os.Root does at each open.
-	fd, err := unix.Openat(int(dir.Fd()), path.Base(name), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, uint32(mode))
+	fd, err := unix.Openat(int(dir.Fd()), path.Base(name), unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC,
+		uint32(mode))
 	if err != nil {
 		return err
 	}

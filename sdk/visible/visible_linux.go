@@ -140,8 +140,10 @@ func meminfo(kB int64) string {
 		name string
 		kB   int64
 	}{
-		{"MemTotal", kB}, {"MemFree", kB}, {"MemAvailable", kB}, {"Buffers", 0}, {"Cached", 0}, {"SwapCached", 0}, {"Active", 0}, {"Inactive", 0},
-		{"SwapTotal", 0}, {"SwapFree", 0}, {"Dirty", 0}, {"Writeback", 0}, {"AnonPages", 0}, {"Mapped", 0}, {"Shmem", 0}, {"Slab", 0},
+		{"MemTotal", kB}, {"MemFree", kB}, {"MemAvailable", kB}, {"Buffers", 0}, {"Cached", 0}, {"SwapCached", 0},
+		{"Active", 0}, {"Inactive", 0},
+		{"SwapTotal", 0}, {"SwapFree", 0}, {"Dirty", 0}, {"Writeback", 0}, {"AnonPages", 0}, {"Mapped", 0}, {"Shmem", 0},
+		{"Slab", 0},
 		{"SReclaimable", 0}, {"SUnreclaim", 0}, {"CommitLimit", kB}, {"Committed_AS", 0},
 	} {
 		fmt.Fprintf(&b, "%-15s %8d kB\n", f.name+":", f.kB)
@@ -195,7 +197,8 @@ func stat(processors []int) string {
 	for _, n := range processors {
 		fmt.Fprintf(&b, "cpu%d 0 0 0 %d 0 0 0 0 0 0\n", n, idle)
 	}
-	fmt.Fprintf(&b, "intr 0\nctxt 0\nbtime %d\nprocesses 1\nprocs_running 1\nprocs_blocked 0\nsoftirq 0\n", time.Now().Unix()-up.Sec)
+	fmt.Fprintf(&b, "intr 0\nctxt 0\nbtime %d\nprocesses 1\nprocs_running 1\nprocs_blocked 0\nsoftirq 0\n",
+		time.Now().Unix()-up.Sec)
 	return b.String()
 }
 

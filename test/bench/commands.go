@@ -14,7 +14,10 @@ import (
 
 var measurements = []measurement{
 	{"version", "<= 1.2x", atMost(1.2), version},
-	{"one run", "<= 4x, adds <= 15 ms", func(h, b sample) bool { return h.ratio(b) <= 4 && h.adds(b, 0.5) <= 15*time.Millisecond }, oneRun},
+	{"one run", "<= 4x, adds <= 15 ms", func(h, b sample) bool {
+		return h.ratio(b) <= 4 &&
+			h.adds(b, 0.5) <= 15*time.Millisecond
+	}, oneRun},
 	{"one run, served", "<= 1x", atMost(1), servedRun},
 	{"hutch exec, served", "<= 1x", atMost(1), servedExec},
 	{"1,000 runs in one call", "<= 1.15x", atMost(1.15), manyRuns},
@@ -23,16 +26,23 @@ var measurements = []measurement{
 	}, warmExec},
 	{"exec in a Podman sandbox", ">= 10x faster", atMost(1.0 / 10), podmanHutchExec},
 	{"exec in a Podman sandbox, open connection", ">= 100x faster", atMost(1.0 / 100), podmanExec},
-	{"1 GB of output", "<= 1.05x, host < 64 MiB", func(h, b sample) bool { return h.ratio(b) <= 1/0.95 && h.memory < 64<<20 }, output},
+	{"1 GB of output", "<= 1.05x, host < 64 MiB", func(h, b sample) bool {
+		return h.ratio(b) <= 1/0.95 &&
+			h.memory < 64<<20
+	}, output},
 	{"search 10,000 files of a sandbox", "<= 1x", atMost(1), search},
 	{"list 10,000 files of a sandbox", "<= 1.5x", atMost(1.5), list},
-	{"project of 50,000 files", "0.9x to 1.1x", func(h, b sample) bool { return h.ratio(b) >= 0.9 && h.ratio(b) <= 1.1 }, bigProject},
+	{"project of 50,000 files", "0.9x to 1.1x", func(h, b sample) bool { return h.ratio(b) >= 0.9 && h.ratio(b) <= 1.1 },
+		bigProject},
 	{"diff of 10,000 changes, diff -rq", "<= 0.2x", atMost(0.2), diffRq},
 	{"diff of 10,000 changes, git status", "<= 0.2x", atMost(0.2), gitStatus},
 	{"push of 5,000 files", "<= 1.2x", atMost(1.2), pushBranch},
 	{"push of 5,000 files, by hand", "<= 1.2x", atMost(1.2), pushByHand},
 	{"E2B push of 2,000 files", "<= 1.2x", atMost(1.2), pushE2B},
-	{"one run with a rule of network", "adds <= 3 ms", func(h, b sample) bool { return h.adds(b, 0.5) <= 3*time.Millisecond }, withRule},
+	{"one run with a rule of network", "adds <= 3 ms", func(h,
+		b sample) bool {
+		return h.adds(b, 0.5) <= 3*time.Millisecond
+	}, withRule},
 	{"1 GB by a rule", "<= 1.33x", atMost(1 / 0.75), download},
 	{"10,000 connections by a rule", "all, <= 2x", atMost(2), connections},
 }
@@ -96,7 +106,8 @@ func servedRun(b *bench) (h, base sample, err error) {
 		return h, base, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	h, base, err = interleave(b.rounds(100), served("run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"), b.command(bwrap(ws, "true")...))
+	h, base, err = interleave(b.rounds(100), served("run", "-q", "--backend", "bwrap", "--workspace", ws, "--", "true"),
+		b.command(bwrap(ws, "true")...))
 	base.what = "bare bwrap"
 	return h, base, err
 }
@@ -112,7 +123,10 @@ func servedExec(b *bench) (h, base sample, err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	file := filepath.Join(b.tmp, "served.hcl")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "run \"served\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n  workspace { source = %q }\n}\n", ws), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		fmt.Appendf(nil,
+			"run \"served\" {\n  backend \"bwrap\" {}\n  command = [\"true\"]\n  workspace { source = %q }\n}\n", ws),
+		0o600); err != nil {
 		return h, base, err
 	}
 	if _, err := b.command(b.hutch(), "create", "--name", "served", file)(); err != nil {
@@ -158,7 +172,8 @@ func output(b *bench) (h, base sample, err error) {
 	}
 	peak := int64(0)
 	hutch := func() (cost, error) {
-		cmd := exec.Command("taskset", "-c", "0", b.hutch(), "run", "-q", "--backend", "bwrap", "--", "head", "-c", size, "/dev/zero")
+		cmd := exec.Command("taskset", "-c", "0", b.hutch(), "run", "-q", "--backend", "bwrap", "--", "head", "-c", size,
+			"/dev/zero")
 		cmd.Env = append(os.Environ(), "HUTCH_HOME="+b.home)
 		c, err := b.spend(cmd)
 		if err == nil {
@@ -167,7 +182,8 @@ func output(b *bench) (h, base sample, err error) {
 		return c, err
 	}
 	h, base, err = interleave(b.rounds(10), hutch,
-		b.command("taskset", "-c", "0", "sh", "-c", strings.Join(bwrap("", "head", "-c", size, "/dev/zero"), " ")+" | cat >/dev/null"))
+		b.command("taskset", "-c", "0", "sh", "-c", strings.Join(bwrap("", "head", "-c", size, "/dev/zero"),
+			" ")+" | cat >/dev/null"))
 	base.what = "bare bwrap | cat, all pinned to one CPU"
 	h.memory = peak << 10
 	h.note = fmt.Sprintf(", largest process of hutch %d MiB", h.memory>>20)

@@ -56,7 +56,8 @@ func (b *bench) changed() (project, merged string, n int, err error) {
 		return project, merged, n, nil
 	}
 	git := func(dir string, args ...string) func() (cost, error) {
-		return b.command(append([]string{"git", "-C", dir, "-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0"}, args...)...)
+		return b.command(append([]string{"git", "-C", dir, "-c", "user.name=bench", "-c", "user.email=bench@example.org",
+			"-c", "gc.auto=0"}, args...)...)
 	}
 	sh := exec.Command("sh", "-c", change)
 	sh.Dir = merged
@@ -64,7 +65,8 @@ func (b *bench) changed() (project, merged string, n int, err error) {
 		git(project, "init", "-q"), git(project, "add", "-A"), git(project, "commit", "-qm", "before"),
 		b.command("cp", "-a", project, merged), func() (cost, error) { return cost{}, sh.Run() },
 		// The new program is refused, so all of it stays in the sandbox.
-		b.differ(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", project, "--timeout", "10m", "--apply=on-success", "--", "sh", "-c", change),
+		b.differ(b.hutch(), "run", "-q", "--backend", "bwrap", "--workspace", project, "--timeout", "10m",
+			"--apply=on-success", "--", "sh", "-c", change),
 	} {
 		if _, err := step(); err != nil {
 			return "", "", 0, err

@@ -34,7 +34,8 @@ func pushE2B(b *bench) (h, base sample, err error) {
 		return h, base, err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	for name, value := range map[string]string{"E2B_API_KEY": server.Key, "E2B_API_URL": server.URL, "E2B_SANDBOX_URL": server.URL} {
+	for name, value := range map[string]string{"E2B_API_KEY": server.Key, "E2B_API_URL": server.URL,
+		"E2B_SANDBOX_URL": server.URL} {
 		if err := os.Setenv(name, value); err != nil {
 			return h, base, err
 		}
@@ -79,7 +80,8 @@ type byHand struct {
 
 // push makes a machine and brings the directory src there.
 func (m byHand) push(src string) (byHand, error) {
-	answer, err := m.call(http.MethodPost, "/sandboxes", "application/json", bytes.NewBufferString(`{"templateID":"base","timeout":300,"secure":true}`))
+	answer, err := m.call(http.MethodPost, "/sandboxes", "application/json",
+		bytes.NewBufferString(`{"templateID":"base","timeout":300,"secure":true}`))
 	if err == nil {
 		err = json.Unmarshal(answer, &m)
 	}

@@ -25,7 +25,8 @@ func search(b *bench) (h, base sample, err error) {
 
 // list compares a list of the files of a sandbox with find, which looks at the same attributes.
 func list(b *bench) (h, base sample, err error) {
-	return onLayers(b, "find -printf on the mounted overlay", []string{"fs", "list", "--max", "100000", "bench"}, []string{"find", ".", "-printf", `%y %m %s %p\n`})
+	return onLayers(b, "find -printf on the mounted overlay", []string{"fs", "list", "--max", "100000", "bench"},
+		[]string{"find", ".", "-printf", `%y %m %s %p\n`})
 }
 
 // rewrite changes a tenth of the files of a project, removes a tenth and adds as many.
@@ -126,7 +127,8 @@ func (b *bench) mounted(src string) (pid int, stop func(), err error) {
 			return 0, nil, err
 		}
 	}
-	script := fmt.Sprintf("mount -t overlay overlay -o userxattr,lowerdir=%s,upperdir=%[2]s/upper,workdir=%[2]s/work %[2]s/mnt && cd %[2]s/mnt && (%s) && echo ready && exec sleep infinity", src, dir, rewrite)
+	script := fmt.Sprintf("mount -t overlay overlay -o userxattr,lowerdir=%s,upperdir=%[2]s/upper,workdir=%[2]s/work "+
+		"%[2]s/mnt && cd %[2]s/mnt && (%s) && echo ready && exec sleep infinity", src, dir, rewrite)
 	cmd := exec.Command("unshare", "-Urm", "sh", "-c", script)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

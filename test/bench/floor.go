@@ -7,7 +7,8 @@ import "os"
 // it is an empty directory. What hutch has besides is its own doing and its own time: the overlay, the filter, the
 // limits, the record.
 func bwrap(workspace string, argv ...string) []string {
-	args := []string{"bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+	args := []string{"bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+		"--cap-drop", "ALL", "--clearenv",
 		"--setenv", "PATH", "/usr/bin:/bin", "--hostname", "hutch", "--ro-bind", "/usr", "/usr"}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if target, err := os.Readlink("/" + name); err == nil {
@@ -16,8 +17,10 @@ func bwrap(workspace string, argv ...string) []string {
 			args = append(args, "--ro-bind", "/"+name, "/"+name)
 		}
 	}
-	args = append(args, "--tmpfs", "/tmp", "--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "/tmp", "/var/tmp")
-	for _, name := range []string{"alternatives", "ssl/certs", "ca-certificates", "pki/tls", "pki/ca-trust", "ld.so.cache"} {
+	args = append(args, "--tmpfs", "/tmp", "--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "/tmp",
+		"/var/tmp")
+	for _, name := range []string{"alternatives", "ssl/certs", "ca-certificates", "pki/tls", "pki/ca-trust",
+		"ld.so.cache"} {
 		if there("/etc/" + name) {
 			args = append(args, "--ro-bind", "/etc/"+name, "/etc/"+name)
 		}

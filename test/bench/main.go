@@ -8,8 +8,8 @@
 // all processes together says even less of it. docs/performance.md has more.
 //
 // The base is bubblewrap, started by hand with the namespaces and mounts of such a sandbox, for "one run" (the
-// workspace is bound), the lines with "served", "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one CPU, because a pipe
-// between two is a matter of luck). For the other lines it is
+// workspace is bound), the lines with "served", "1,000 runs" (xargs -P), "exec in a sandbox" and "1 GB of output" (one
+// CPU, because a pipe between two is a matter of luck). For the other lines it is
 //
 //	version                     a Go program that links the same packages and does nothing
 //	exec in a Podman sandbox    podman exec in the same container, one to ten
@@ -164,7 +164,8 @@ func run(dir, only string, quick bool) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.name,
 			ms(h.quantile(0.1)), ms(hp), ms(h.quantile(0.99)), ms(quantile(h.cpu, 0.5)),
-			ms(base.quantile(0.1)), ms(bp), ms(base.quantile(0.99)), ms(quantile(base.cpu, 0.5)), times(h.ratio(base)), ms(hp-bp), reached, m.goal)
+			ms(base.quantile(0.1)), ms(bp), ms(base.quantile(0.99)), ms(quantile(base.cpu, 0.5)), times(h.ratio(base)),
+			ms(hp-bp), reached, m.goal)
 		notes = append(notes, fmt.Sprintf("%s: against %s, %d rounds%s", m.name, base.what, len(h.times), h.note))
 		fmt.Fprintf(os.Stderr, "%s: done in %s\n", m.name, time.Since(start).Round(time.Second))
 	}

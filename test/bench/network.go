@@ -17,10 +17,11 @@ func webserver() (address string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, _ := strconv.ParseInt(r.URL.Path[1:], 10, 64)
-		_, _ = io.CopyN(w, zeros{}, n)
-	})}
+	server := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.ParseInt(r.URL.Path[1:], 10, 64)
+			_, _ = io.CopyN(w, zeros{}, n)
+		})}
 	go func() { _ = server.Serve(l) }()
 	return l.Addr().String(), func() { server.Close() }, nil
 }
@@ -57,7 +58,8 @@ func connections(b *bench) (h, base sample, err error) {
 	if b.quick {
 		paths = "/[1-1000]"
 	}
-	return b.fetch(3, b.command, paths, "-s", "-o", "/dev/null", "--parallel", "--parallel-max", "200", "--fail-early", "-H", "Connection: close")
+	return b.fetch(3, b.command, paths, "-s", "-o", "/dev/null", "--parallel", "--parallel-max", "200", "--fail-early",
+		"-H", "Connection: close")
 }
 
 // transfer runs a command that prints how many seconds it measured itself.
@@ -75,7 +77,8 @@ func (b *bench) transfer(argv ...string) func() (cost, error) {
 }
 
 // fetch compares curl in a sandbox with curl outside of it.
-func (b *bench) fetch(rounds int, measure func(...string) func() (cost, error), path string, options ...string) (h, base sample, err error) {
+func (b *bench) fetch(rounds int, measure func(...string) func() (cost, error), path string, options ...string) (h,
+	base sample, err error) {
 	address, stop, err := webserver()
 	if err != nil {
 		return h, base, err
@@ -86,7 +89,8 @@ func (b *bench) fetch(rounds int, measure func(...string) func() (cost, error), 
 		return h, base, err
 	}
 	curl := append([]string{"curl"}, options...)
-	inside := append([]string{b.hutch(), "run", "-q", "--backend", "bwrap", "--allow-host", "host:" + port, "--"}, append(curl, "http://host:"+port+path)...)
+	inside := append([]string{b.hutch(), "run", "-q", "--backend", "bwrap", "--allow-host", "host:" + port, "--"},
+		append(curl, "http://host:"+port+path)...)
 	h, base, err = interleave(b.rounds(rounds), measure(inside...), measure(append(curl, "http://"+address+path)...))
 	base.what = "curl on the host"
 	return h, base, err

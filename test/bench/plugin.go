@@ -28,7 +28,8 @@ func (b *bench) plugin(ctx context.Context, name string) (p *backend.Backend, st
 }
 
 // sandbox makes a sandbox with a private workspace; config is the backend's block as JSON.
-func (b *bench) sandbox(ctx context.Context, p *backend.Backend, id, config, workspace string) (*client.Sandbox, error) {
+func (b *bench) sandbox(ctx context.Context, p *backend.Backend, id, config, workspace string) (*client.Sandbox,
+	error) {
 	state, err := os.MkdirTemp(b.tmp, "state-")
 	if err != nil {
 		return nil, err
@@ -43,7 +44,8 @@ func (b *bench) sandbox(ctx context.Context, p *backend.Backend, id, config, wor
 
 // execTrue runs the shortest command in a sandbox.
 func execTrue(ctx context.Context, s *client.Sandbox) error {
-	exit, err := s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: "/workspace", Stdout: io.Discard, Stderr: io.Discard})
+	exit, err := s.Exec(ctx, &client.Command{Argv: []string{"true"}, Dir: "/workspace", Stdout: io.Discard,
+		Stderr: io.Discard})
 	if err == nil && exit.Code != 0 {
 		err = fmt.Errorf("true ended with %d", exit.Code)
 	}

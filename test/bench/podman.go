@@ -157,7 +157,8 @@ func (b *bench) podmanImage() (string, error) {
 		if there(filepath.Join(b.dir, "libexec/hutch", program)) {
 			continue
 		}
-		if err := install(filepath.Join(b.from, "libexec/hutch", program), filepath.Join(b.dir, "libexec/hutch", program)); err != nil {
+		if err := install(filepath.Join(b.from, "libexec/hutch", program),
+			filepath.Join(b.dir, "libexec/hutch", program)); err != nil {
 			return "", err
 		}
 	}
@@ -181,14 +182,17 @@ func (b *bench) podmanImage() (string, error) {
 	defer f.Close()
 	w := tar.NewWriter(f)
 	for _, dir := range []string{"bin", "etc", "proc", "sys", "dev", "run", "tmp"} {
-		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755, ModTime: time.Unix(0, 0)}))
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755,
+			ModTime: time.Unix(0, 0)}))
 	}
-	err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(binary))}))
+	err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755,
+		Size: int64(len(binary))}))
 	if _, e := w.Write(binary); e != nil {
 		err = errors.Join(err, e)
 	}
 	for _, applet := range []string{"sh", "true"} {
-		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}))
+		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink,
+			Linkname: "busybox"}))
 	}
 	if err = errors.Join(err, w.Close()); err != nil {
 		return "", err

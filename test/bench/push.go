@@ -25,8 +25,10 @@ func pushBranch(b *bench) (h, base sample, err error) {
 func pushByHand(b *bench) (h, base sample, err error) {
 	inside := func(argv ...string) string { return quoted(bwrap("DIR", argv...)) }
 	return b.push(`test -z "$(git status --porcelain)" && git bundle create --quiet "$1/in.bundle" main && `+
-		inside("git", "clone", "--quiet", "--branch", "main", "/workspace/in.bundle", "/workspace/clone")+" && "+inside("true")+" && "+
-		inside("git", "-C", "/workspace/clone", "status", "--porcelain"), "git status, git bundle create, git clone, true and git status, the last three in bubblewrap")
+		inside("git", "clone", "--quiet", "--branch", "main", "/workspace/in.bundle",
+			"/workspace/clone")+" && "+inside("true")+" && "+
+		inside("git", "-C", "/workspace/clone", "status", "--porcelain"),
+		"git status, git bundle create, git clone, true and git status, the last three in bubblewrap")
 }
 
 // quoted is a command of the shell with the directory of a round in the place of DIR.
@@ -103,7 +105,8 @@ func (b *bench) repository(n int) (string, error) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return "", err
 		}
-		text := fmt.Sprintf("package d%03d\n\n// %d\n%s", i/50, i, strings.Repeat("\tline of a source file, as there are many of them\n", 40))
+		text := fmt.Sprintf("package d%03d\n\n// %d\n%s", i/50, i,
+			strings.Repeat("\tline of a source file, as there are many of them\n", 40))
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			return "", err
 		}
@@ -115,7 +118,8 @@ func (b *bench) repository(n int) (string, error) {
 	if err := os.WriteFile(filepath.Join(dir, "plan.md"), []byte("do nothing\n"), 0o644); err != nil {
 		return "", err
 	}
-	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "bench"}, {"config", "user.email", "bench@example.com"}, {"add", "-A"}, {"commit", "-q", "-m", "one"}, {"repack", "-adq"}} {
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"config", "user.name", "bench"},
+		{"config", "user.email", "bench@example.com"}, {"add", "-A"}, {"commit", "-q", "-m", "one"}, {"repack", "-adq"}} {
 		if _, err := b.inRepository(dir, exec.Command("git", args...)); err != nil {
 			return "", err
 		}

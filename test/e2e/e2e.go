@@ -44,7 +44,8 @@ func Main(m *testing.M, more map[string]string) int {
 	}
 	Dir = dir
 	const module = "github.com/hutch-run/hutch/"
-	targets := map[string]string{"bin/hutch": module + "cmd/hutch", "libexec/hutch/hutch-backend-bwrap": module + "plugins/bwrap"}
+	targets := map[string]string{"bin/hutch": module + "cmd/hutch",
+		"libexec/hutch/hutch-backend-bwrap": module + "plugins/bwrap"}
 	for out, pkg := range more {
 		targets[out] = module + pkg
 	}

@@ -27,11 +27,13 @@ type Life struct {
 	Runtime string // XDG_RUNTIME_DIR
 	Tmp     string // TMPDIR
 
-	Command       func(args ...string) *exec.Cmd // of hutch, in Work
-	InAnotherBoot func(args ...string) *exec.Cmd // Command with another boot id, before a restart of the machine; nil where that cannot be
-	Traces        func(t *testing.T) []string    // what is left of sandboxes, such as mounts, cgroups, containers; nil for nothing
-	Holders       []string                       // how the command lines begin of what holds a sandbox; nil for none
-	Without       map[string]string              // the phases and events that cannot be on this backend, with the reason
+	Command func(args ...string) *exec.Cmd // of hutch, in Work
+	// Command with another boot id, before a restart of the machine; nil where that cannot be
+	InAnotherBoot func(args ...string) *exec.Cmd
+	// what is left of sandboxes, such as mounts, cgroups, containers; nil for nothing
+	Traces  func(t *testing.T) []string
+	Holders []string          // how the command lines begin of what holds a sandbox; nil for none
+	Without map[string]string // the phases and events that cannot be on this backend, with the reason
 }
 
 // Bound is how long a test waits for what must come; it is long, for a busy machine.
@@ -68,7 +70,11 @@ var phases = []phase{
 	{"stop", []string{"stop", "-f", "box"}, backendRuns},
 	{"rm", []string{"rm", "-f", "box"}, func(l *Life, c *exec.Cmd) bool {
 		records, _ := filepath.Glob(filepath.Join(l.Home, "sandboxes", "*", "sandbox.json"))
-		return slices.ContainsFunc(records, func(p string) bool { b, _ := os.ReadFile(p); return bytes.Contains(b, []byte(`"removing"`)) })
+		return slices.ContainsFunc(records, func(p string) bool {
+			b,
+				_ := os.ReadFile(p)
+			return bytes.Contains(b, []byte(`"removing"`))
+		})
 	}},
 	{"pull", []string{"pull", "box"}, backendRuns},
 }
@@ -91,14 +97,20 @@ var events = []struct {
 	}},
 	{early, false, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Signal(syscall.SIGTERM) == nil }},
 	{"SIGKILL of hutch", true, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return c.Process.Kill() == nil }},
-	{"SIGKILL of the backend", true, func(_ *Life, c *exec.Cmd, _ <-chan struct{}) bool { return kill(BackendsOf(c.Process.Pid)) }},
+	{"SIGKILL of the backend", true, func(_ *Life, c *exec.Cmd,
+		_ <-chan struct{}) bool {
+		return kill(BackendsOf(c.Process.Pid))
+	}},
 	{"SIGKILL of the holder", false, func(l *Life, _ *exec.Cmd, _ <-chan struct{}) bool {
 		return kill(l.processes(func(line string) bool {
 			return slices.ContainsFunc(l.Holders, func(h string) bool { return strings.HasPrefix(line, h) })
 		}))
 	}},
 	{payload, false, func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
-		return kill(l.processes(func(line string) bool { return strings.HasPrefix(line, "sh\x00") && strings.Contains(line, l.mark()) }))
+		return kill(l.processes(func(line string) bool {
+			return strings.HasPrefix(line, "sh\x00") &&
+				strings.Contains(line, l.mark())
+		}))
 	}},
 	{restart, false, func(l *Life, c *exec.Cmd, _ <-chan struct{}) bool {
 		for range 3 { // what one of them starts meanwhile dies as well
@@ -118,9 +130,11 @@ const (
 // is lost.
 func (l *Life) Run(t *testing.T) {
 	for name, text := range map[string]string{
-		"life.hcl":      "run \"a\" {\n  " + l.Backend + "\n  workspace { source = \"project\" }\n  command = [\"true\"]\n}\n",
+		"life.hcl": "run \"a\" {\n  " + l.Backend +
+			"\n  workspace { source = \"project\" }\n  command = [\"true\"]\n}\n",
 		"project/there": "before\n",
-		"repo/push.hcl": "run \"a\" {\n  " + l.Backend + "\n  command = [\"sh\", \"-c\", \"cp $HUTCH_PLAN done && git add done && git commit -q -m done\"]\n}\n",
+		"repo/push.hcl": "run \"a\" {\n  " + l.Backend +
+			"\n  command = [\"sh\", \"-c\", \"cp $HUTCH_PLAN done && git add done && git commit -q -m done\"]\n}\n",
 	} {
 		if err := l.write(name, text); err != nil {
 			t.Fatal(err)
@@ -129,7 +143,8 @@ func (l *Life) Run(t *testing.T) {
 	cells, interrupted := 0, 0
 	for _, p := range phases {
 		for _, e := range events {
-			if e.name == payload && p.name != "exec" || os.Getenv("HUTCH_TEST_EVERYTHING") == "" && !e.always { // no other phase has a payload
+			// no other phase has a payload
+			if e.name == payload && p.name != "exec" || os.Getenv("HUTCH_TEST_EVERYTHING") == "" && !e.always {
 				continue
 			}
 			t.Run(e.name+" during "+p.name, func(t *testing.T) {
@@ -144,7 +159,8 @@ func (l *Life) Run(t *testing.T) {
 				if e.name == restart && l.InAnotherBoot != nil {
 					command = l.InAnotherBoot
 				}
-				c, ended := start(t, command(strings.Split(strings.ReplaceAll(strings.Join(p.args, "\n"), "MARK", l.mark()), "\n")...))
+				c, ended := start(t, command(strings.Split(strings.ReplaceAll(strings.Join(p.args, "\n"), "MARK", l.mark()),
+					"\n")...))
 				happened := false
 				if e.name == early {
 					happened = e.do(l, c, ended)
@@ -333,7 +349,8 @@ func (l *Life) left(t *testing.T, box string) (found []string) {
 	if l.Traces != nil {
 		found = l.Traces(t)
 	}
-	for _, dir := range []string{filepath.Join(l.Runtime, "hutch"), l.Tmp, filepath.Join(l.Home, "sandboxes"), filepath.Join(l.Home, "state", "intents")} {
+	for _, dir := range []string{filepath.Join(l.Runtime, "hutch"), l.Tmp, filepath.Join(l.Home, "sandboxes"),
+		filepath.Join(l.Home, "state", "intents")} {
 		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && d.Name() != ".names.lock" {
 				found = append(found, p)
@@ -403,7 +420,8 @@ func until(ended <-chan struct{}, ok func() bool) bool {
 func (l *Life) write(name, text string) error {
 	path := filepath.Join(l.Work, name)
 	c := l.Command()
-	c.Path, c.Args, c.Stdin = "/bin/sh", []string{"sh", "-c", `mkdir -p "${1%/*}" && cat > "$1"`, "sh", path}, strings.NewReader(text)
+	c.Path, c.Args, c.Stdin = "/bin/sh", []string{"sh", "-c", `mkdir -p "${1%/*}" && cat > "$1"`, "sh", path},
+		strings.NewReader(text)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("write %s: %w: %s", path, err, out)
 	}
@@ -424,7 +442,8 @@ func (l *Life) processes(right func(line string) bool) (found []int) {
 			if ns, _ := os.Readlink(filepath.Join(p, "ns", "mnt")); name == "mountinfo" && ns == here {
 				continue
 			}
-			if b, _ := os.ReadFile(filepath.Join(p, name)); bytes.Contains(b, []byte(l.Base)) || strings.Contains(string(line), l.mark()) {
+			if b, _ := os.ReadFile(filepath.Join(p, name)); bytes.Contains(b, []byte(l.Base)) ||
+				strings.Contains(string(line), l.mark()) {
 				found = append(found, pid)
 				break
 			}

@@ -32,8 +32,10 @@ func Node(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := npmCI(t, from)                                                                          // one of its optional dependencies, by processor
-	found, err := filepath.Glob(filepath.Join(dir, "node_modules", "node-linux-*", "bin", "node")) // older npm makes no link in .bin
+	// one of its optional dependencies, by processor
+	dir := npmCI(t, from)
+	// older npm makes no link in .bin
+	found, err := filepath.Glob(filepath.Join(dir, "node_modules", "node-linux-*", "bin", "node"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("npm brought no Node.js for this machine: %q %v", found, err)
 	}
@@ -59,7 +61,8 @@ func npmCI(t *testing.T, from fs.FS, args ...string) string {
 	copyInto(t, dir, from, "package-lock.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", append([]string{"ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress"}, args...)...)
+	npm := exec.CommandContext(ctx, "npm", append([]string{"ci", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-progress"}, args...)...)
 	npm.Dir = dir
 	npm.WaitDelay = time.Second
 	if out, err := npm.CombinedOutput(); err != nil {

@@ -21,6 +21,7 @@ func Status(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%v", err)
 	}
 	if got != want {
-		ts.Fatalf("it ended with %d, want %d\nstdout:\n%s\nstderr:\n%s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		ts.Fatalf("it ended with %d, want %d\nstdout:\n%s\nstderr:\n%s", got, want, ts.ReadFile("stdout"),
+			ts.ReadFile("stderr"))
 	}
 }

@@ -62,7 +62,8 @@ func readHeader(path string) (*header, error) {
 				}
 			}
 			h.expects = append(h.expects, e)
-		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"), strings.HasPrefix(line, "# before"), strings.HasPrefix(line, "# command:"), strings.HasPrefix(line, "# backends"):
+		case strings.HasPrefix(line, "# expect"), strings.HasPrefix(line, "# needs"), strings.HasPrefix(line, "# before"),
+			strings.HasPrefix(line, "# command:"), strings.HasPrefix(line, "# backends"):
 			return nil, fmt.Errorf("%s:%d: %q is not understood", path, n+1, line)
 		}
 	}

@@ -129,7 +129,8 @@ func soak(o options) (_ *figures, err error) {
 func (s *soaking) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.hutch, args...)
 	cmd.Dir = filepath.Join(s.base, "w")
-	cmd.Env = append(s.env, "HOME="+s.base, "HUTCH_HOME="+filepath.Join(s.base, "h"), "XDG_RUNTIME_DIR="+filepath.Join(s.base, "r"),
+	cmd.Env = append(s.env, "HOME="+s.base, "HUTCH_HOME="+filepath.Join(s.base, "h"),
+		"XDG_RUNTIME_DIR="+filepath.Join(s.base, "r"),
 		"TMPDIR="+filepath.Join(s.base, "t"), "PATH=/usr/local/bin:/usr/bin:/bin")
 	return cmd
 }
@@ -175,7 +176,8 @@ func (s *soaking) sandbox(i int, r *rand.Rand) {
 		word := fmt.Sprintf("word-%s-%d", name, r.Uint64())
 		s.killed(r, word, "exec", name, "--", "sh", "-c", "echo "+word+"; sleep 2 & sleep 2")
 	}
-	if out, _ := s.call("inspect", name); strings.Contains(out, ", stopped\n") { // a container whose first process was killed
+	// a container whose first process was killed
+	if out, _ := s.call("inspect", name); strings.Contains(out, ", stopped\n") {
 		_, _ = s.call("start", name)
 	}
 	if out, code := s.call("exec", name, "--", "cat", "kept"); code != 0 || out != "kept\n" {
@@ -340,7 +342,8 @@ func children(pid int) (out []int) {
 // late.
 func (s *soaking) growth() error {
 	n := min(max(s.runs/4, 40), 1000)
-	file := fmt.Sprintf("run \"a\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  backend %q {}\n  command = [\"true\"]\n}\n", n, s.backend)
+	file := fmt.Sprintf("run \"a\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  backend %q {}\n  "+
+		"command = [\"true\"]\n}\n", n, s.backend)
 	if err := os.WriteFile(filepath.Join(s.base, "w", "many.hcl"), []byte(file), 0o600); err != nil {
 		return err
 	}
@@ -368,7 +371,8 @@ func (s *soaking) growth() error {
 				}
 			}
 			for i := range early {
-				s.f.grown[i] = fmt.Sprintf("%d → %d descriptors, %d → %d KiB", early[i].fds, late[i].fds, early[i].kib, late[i].kib)
+				s.f.grown[i] = fmt.Sprintf("%d → %d descriptors, %d → %d KiB", early[i].fds, late[i].fds, early[i].kib,
+					late[i].kib)
 			}
 			return nil
 		case <-tick.C:
@@ -417,7 +421,8 @@ func (s *soaking) leaks() error {
 		return err
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, s.base) && !strings.HasSuffix(strings.Fields(line)[4], "/s/graph/overlay") { // which Podman mounts upon itself
+		// which Podman mounts upon itself
+		if strings.Contains(line, s.base) && !strings.HasSuffix(strings.Fields(line)[4], "/s/graph/overlay") {
 			s.f.left["mounts"] = append(s.f.left["mounts"], strings.TrimSpace(line))
 		}
 	}
@@ -451,7 +456,8 @@ func (s *soaking) leaks() error {
 	}
 	for _, dir := range []string{"r", "t", "h/sandboxes", "h/state/intents"} {
 		_ = filepath.WalkDir(filepath.Join(s.base, dir), func(p string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && (p == filepath.Join(s.base, "r/libpod") || p == filepath.Join(s.base, "r/containers")) {
+			if err == nil && d.IsDir() && (p == filepath.Join(s.base, "r/libpod") ||
+				p == filepath.Join(s.base, "r/containers")) {
 				return fs.SkipDir // Podman's own books
 			}
 			if err == nil && !d.IsDir() && d.Name() != ".names.lock" {
@@ -476,7 +482,8 @@ func (s *soaking) processes() (found []string) {
 				continue // Podman's mounts on the host
 			}
 			b, _ := os.ReadFile(filepath.Join(p, name))
-			if name == "mountinfo" { // every mount namespace that anybody made meanwhile has a copy of what Podman has mounted on the host
+			// every mount namespace that anybody made meanwhile has a copy of what Podman has mounted on the host
+			if name == "mountinfo" {
 				b = bytes.ReplaceAll(b, []byte(s.base+"/s/"), nil)
 			}
 			if bytes.Contains(b, []byte(s.base)) {

@@ -1,6 +1,6 @@
 // Package acp passes messages of the Agent Client Protocol (https://agentclientprotocol.com) between an editor and an
-// agent in a sandbox, so that both name the same files and the agent does nothing outside of its sandbox by means of the
-// editor.
+// agent in a sandbox, so that both name the same files and the agent does nothing outside of its sandbox by means of
+// the editor.
 //
 // The agent is hostile: what it sends is built again from the members of JSON-RPC, without _meta. It may report
 // (session/update) and ask for permission; requests to read and write files and to run commands in the editor's
@@ -68,11 +68,13 @@ func (b *Bridge) FromEditor(r io.Reader) error {
 			b.initialize = string(m.ID)
 			b.mu.Unlock()
 			if params != nil {
-				params["clientCapabilities"] = map[string]any{"fs": map[string]any{"readTextFile": false, "writeTextFile": false}, "terminal": false}
+				params["clientCapabilities"] = map[string]any{"fs": map[string]any{"readTextFile": false, "writeTextFile": false},
+					"terminal": false}
 			}
 		case params != nil:
 			if cwd, ok := params["cwd"].(string); ok && !within(cwd, b.Host) {
-				return b.refuse(b.Editor, m, invalidParams, fmt.Sprintf("hutch works in %s, and the session is for %s", b.Host, cwd))
+				return b.refuse(b.Editor, m, invalidParams, fmt.Sprintf("hutch works in %s, and the session is for %s", b.Host,
+					cwd))
 			}
 			if _, ok := params["mcpServers"]; ok {
 				params["mcpServers"] = []any{}

@@ -1,5 +1,5 @@
-// Package clients knows the clients of the Model Context Protocol that hutch adds itself to: by the client's own command
-// where it has one, else by its file in the project, of which all but hutch's entry stays as it is.
+// Package clients knows the clients of the Model Context Protocol that hutch adds itself to: by the client's own
+// command where it has one, else by its file in the project, of which all but hutch's entry stays as it is.
 package clients
 
 import (
@@ -43,21 +43,25 @@ type Client struct {
 // All are the clients, by name.
 var All = []Client{
 	{Name: "claude", Title: "Claude Code", Source: "https://code.claude.com/docs/en/mcp", Program: "claude",
-		Add: []string{"mcp", "add", "--scope", "local", "{name}", "--"}, Remove: []string{"mcp", "remove", "--scope", "local", "{name}"}},
+		Add:    []string{"mcp", "add", "--scope", "local", "{name}", "--"},
+		Remove: []string{"mcp", "remove", "--scope", "local", "{name}"}},
 	{Name: "codex", Title: "Codex", Source: "https://developers.openai.com/codex/mcp", Program: "codex",
 		Add: []string{"mcp", "add", "{name}", "--"}, Remove: []string{"mcp", "remove", "{name}"}},
 	{Name: "cursor", Title: "Cursor", Source: "https://cursor.com/docs/context/mcp", Files: []string{".cursor/mcp.json"},
 		Servers: "mcpServers", Entry: command, Workspace: "${workspaceFolder}"},
-	{Name: "gemini", Title: "Gemini CLI", Source: "https://geminicli.com/docs/tools/mcp-server", Files: []string{".gemini/settings.json"},
+	{Name: "gemini", Title: "Gemini CLI", Source: "https://geminicli.com/docs/tools/mcp-server",
+		Files:   []string{".gemini/settings.json"},
 		Servers: "mcpServers", Entry: command, Workspace: "."},
-	{Name: "opencode", Title: "OpenCode", Source: "https://opencode.ai/docs/mcp-servers", Files: []string{"opencode.jsonc", "opencode.json"},
+	{Name: "opencode", Title: "OpenCode", Source: "https://opencode.ai/docs/mcp-servers",
+		Files:   []string{"opencode.jsonc", "opencode.json"},
 		Servers: "mcp", Workspace: ".", Entry: func(argv []string) any {
 			return struct {
 				Type    string   `json:"type"`
 				Command []string `json:"command"`
 			}{"local", argv}
 		}},
-	{Name: "vscode", Title: "VS Code", Source: "https://code.visualstudio.com/docs/agents/reference/mcp-configuration", Files: []string{".vscode/mcp.json"},
+	{Name: "vscode", Title: "VS Code", Source: "https://code.visualstudio.com/docs/agents/reference/mcp-configuration",
+		Files:   []string{".vscode/mcp.json"},
 		Servers: "servers", Workspace: "${workspaceFolder}", Entry: func(argv []string) any {
 			return struct {
 				Type    string   `json:"type"`

@@ -110,7 +110,9 @@ func (c *cycle) failed(ctx context.Context, err error) outcome {
 	case errors.As(err, &e) && e.Kind == model.KindRefused:
 		return outcome{Word: Refused, Reason: e.Error()}
 	case errors.As(err, &e) && e.Kind == model.KindTooLong:
-		return outcome{Word: ModelFailed, Reason: e.Error() + "; nothing is left in the conversation that could be taken out: take a model with a larger context window, a lower max_tokens, or a shorter specification"}
+		return outcome{Word: ModelFailed, Reason: e.Error() +
+			"; nothing is left in the conversation that could be taken out: take a model with a larger context window, a " +
+			"lower max_tokens, or a shorter specification"}
 	}
 	return outcome{Word: ModelFailed, Reason: err.Error()}
 }
@@ -191,14 +193,16 @@ func (w *coding) identify(asked []model.ToolCall) (calls []model.ToolCall, repea
 }
 
 // calls does what the model asks for, one call after the other, and adds the results to the conversation.
-func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []bool, before []record.PastTool, again bool) (*outcome, error) {
+func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []bool, before []record.PastTool,
+	again bool) (*outcome, error) {
 	message := model.Message{Role: model.RoleTool}
 	var done *outcome
 	left := w.w.Block.ToolCalls - w.res.ToolCalls + len(before)
 	made := false
 	for i, call := range calls {
 		if i < len(before) { // its result is recorded
-			message.Results = append(message.Results, model.ToolResult{ID: call.ID, Text: before[i].Result, IsError: before[i].IsError})
+			message.Results = append(message.Results, model.ToolResult{ID: call.ID, Text: before[i].Result,
+				IsError: before[i].IsError})
 			if call.Name == finishTool && !before[i].IsError && done == nil {
 				done = ending(call.Arguments)
 			}
@@ -213,7 +217,8 @@ func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []b
 		case repeated[i]:
 			r = refuse("the id of this call was used by one before, so it was not done; every call has an id of its own")
 		case again && i == len(before) && !w.harmless(call.Name):
-			r = refuse("hutch was interrupted while this call was made, or just before; whether it was done is not known: look before you do it again")
+			r = refuse("hutch was interrupted while this call was made, or just before; whether it was done is not known: " +
+				"look before you do it again")
 		case i >= maxAtOnce:
 			r = refuse(fmt.Sprintf("one answer may ask for %d calls, and this one is beyond that; ask again", maxAtOnce))
 		case call.Name == finishTool:
@@ -223,13 +228,15 @@ func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []b
 				return nil, err
 			}
 		case left-i <= 0:
-			r = refuse(fmt.Sprintf("all of your %d tool calls are used up; call finish, and say what is done and what is not", w.w.Block.ToolCalls))
+			r = refuse(fmt.Sprintf("all of your %d tool calls are used up; call finish, and say what is done and what is not",
+				w.w.Block.ToolCalls))
 		default:
 			made = true
 			r = w.call(ctx, call, &t)
 		}
 		result := model.ToolResult{ID: call.ID, Text: r.Text, IsError: r.Err != nil}
-		if err := w.loop.ToolCall(record.ToolCall{Call: call, Result: result, Run: r.Run, Started: began, Took: time.Since(began)}); err != nil {
+		if err := w.loop.ToolCall(record.ToolCall{Call: call, Result: result, Run: r.Run, Started: began,
+			Took: time.Since(began)}); err != nil {
 			return nil, err
 		}
 		message.Results = append(message.Results, result)
@@ -252,14 +259,16 @@ func (w *coding) calls(ctx context.Context, calls []model.ToolCall, repeated []b
 	}
 	if left-len(calls) <= 0 && w.spare > spareTurns {
 		most := strconv.Itoa(w.w.Block.ToolCalls)
-		return &outcome{Word: OverBudget, Reason: "all of the " + most + " tool calls are used up, and the model does not finish", Budget: &Bound{"tool_calls", most, most}}, nil
+		return &outcome{Word: OverBudget, Reason: "all of the " + most +
+			" tool calls are used up, and the model does not finish", Budget: &Bound{"tool_calls", most, most}}, nil
 	}
 	return nil, nil
 }
 
 // harmless reports whether a call may be made twice: it only looks at something, or ends the work.
 func (w *coding) harmless(name string) bool {
-	return name == finishTool || !slices.ContainsFunc(w.set, func(t tools.Tool) bool { return t.Name == name && t.Effect != tools.Reads })
+	return name == finishTool || !slices.ContainsFunc(w.set,
+		func(t tools.Tool) bool { return t.Name == name && t.Effect != tools.Reads })
 }
 
 // maxAtOnce is how many calls of one answer are made.
@@ -292,7 +301,8 @@ func (w *coding) call(ctx context.Context, call model.ToolCall, t *ToolProgress)
 		}
 		return r
 	}
-	return refuse(fmt.Sprintf("there is no tool %q; the tools are %s and %s", tools.Clip(call.Name), strings.Join(names, ", "), finishTool))
+	return refuse(fmt.Sprintf("there is no tool %q; the tools are %s and %s", tools.Clip(call.Name),
+		strings.Join(names, ", "), finishTool))
 }
 
 // finish is the call with which the model ends its work.
@@ -355,7 +365,8 @@ func (w *coding) finished(ctx context.Context, word, summary string) (*outcome, 
 			class = "failed"
 		}
 	}
-	if rerr := w.loop.Attempt(record.Attempt{N: len(w.res.Checks), Run: check.Run, OK: check.OK, Class: class, Detail: check.Ended}); rerr != nil {
+	if rerr := w.loop.Attempt(record.Attempt{N: len(w.res.Checks), Run: check.Run, OK: check.OK, Class: class,
+		Detail: check.Ended}); rerr != nil {
 		return nil, "", rerr
 	}
 	if check.OK {
@@ -364,6 +375,8 @@ func (w *coding) finished(ctx context.Context, word, summary string) (*outcome, 
 	if err != nil {
 		return nil, "the check " + quoted(argv) + " could not be run: " + err.Error() + "; the work is not done", nil
 	}
-	return nil, fmt.Sprintf("the check %s did not succeed (%s), so the work is not done.\nGo on, and call finish again. The end of what it printed:\n\nstdout:\n%s\n\nstderr:\n%s",
-		quoted(argv), check.Ended, out.Stdout.Text, out.Stderr.Text), nil
+	return nil,
+		fmt.Sprintf("the check %s did not succeed (%s), so the work is not done.\nGo on, and call finish again. The end "+
+			"of what it printed:\n\nstdout:\n%s\n\nstderr:\n%s",
+			quoted(argv), check.Ended, out.Stdout.Text, out.Stderr.Text), nil
 }

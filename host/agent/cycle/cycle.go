@@ -112,7 +112,9 @@ type ToolProgress struct {
 
 // CheckID refuses what cannot be the id of a cycle: it is part of the name of a directory and of a sandbox.
 func CheckID(id string) error {
-	if id == "" || len(id) > 40 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != "" || strings.Trim(id, ".") == "" {
+	if id == "" || len(id) > 40 ||
+		strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != "" ||
+		strings.Trim(id, ".") == "" {
 		return fmt.Errorf("%.60q cannot be the id of a cycle: up to 40 letters, digits, '_', '.' and '-'", id)
 	}
 	return nil
@@ -194,7 +196,8 @@ func start(ctx context.Context, o Options, w Work, loop *record.Loop, past *reco
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	c := &cycle{o: o, w: w, loop: loop, past: past, jobs: tools.NewJobs(context.WithoutCancel(ctx)), res: newResult(o, w, loop, past)}
+	c := &cycle{o: o, w: w, loop: loop, past: past, jobs: tools.NewJobs(context.WithoutCancel(ctx)),
+		res: newResult(o, w, loop, past)}
 	c.jobs.Keep = keptOutputs
 	defer loop.Close()
 	c.name = "cycle-" + w.ID + "-" + tail(loop.ID())
@@ -282,7 +285,8 @@ func (c *cycle) enter(state string, data any) error {
 
 // box is the sandbox for its tools.
 func (c *cycle) box() *tools.Box {
-	return &tools.Box{Manager: c.o.Manager, Name: c.name, Jobs: c.jobs, Parent: c.loop.ID(), MaxTimeout: c.w.Block.CommandTime()}
+	return &tools.Box{Manager: c.o.Manager, Name: c.name, Jobs: c.jobs, Parent: c.loop.ID(),
+		MaxTimeout: c.w.Block.CommandTime()}
 }
 
 // setUp makes the sandbox and prepares it. What goes wrong is an outcome; the error is that of the record.
@@ -323,7 +327,9 @@ func (c *cycle) setUp(ctx context.Context) (outcome, error) {
 	case err != nil:
 		return c.ended(ctx, outcome{Word: Failed, Reason: "the setup command could not be run: " + err.Error()}), nil
 	case !check.OK:
-		return outcome{Word: SetupFailed, Reason: fmt.Sprintf("the setup command failed: %s; hutch logs %s shows what it printed", check.Ended, check.Run)}, nil
+		return outcome{Word: SetupFailed,
+				Reason: fmt.Sprintf("the setup command failed: %s; hutch logs %s shows what it printed", check.Ended, check.Run)},
+			nil
 	}
 	return outcome{}, nil
 }
@@ -348,7 +354,8 @@ func (c *cycle) ended(ctx context.Context, o outcome) outcome {
 func (c *cycle) command(ctx context.Context, argv []string) (*Check, tools.ExecOut, error) {
 	began := time.Now()
 	out, err := c.box().Run(ctx, tools.RunIn{Argv: argv})
-	check := &Check{Run: out.Run, OK: err == nil && out.OK, ExitCode: out.ExitCode, Cause: out.Cause, Ended: out.Ended(), Seconds: time.Since(began).Seconds()}
+	check := &Check{Run: out.Run, OK: err == nil && out.OK, ExitCode: out.ExitCode, Cause: out.Cause, Ended: out.Ended(),
+		Seconds: time.Since(began).Seconds()}
 	return check, out, err
 }
 

@@ -98,7 +98,8 @@ func taken(m model.Message) model.Message {
 	m.Results, m.Calls = slices.Clone(m.Results), slices.Clone(m.Calls)
 	for i, t := range m.Results {
 		if len(t.Text) > worth {
-			m.Results[i].Text = fmt.Sprintf("(hutch took out this answer of %d bytes, because the conversation became too long for you; if you need it, call the tool again)", len(t.Text))
+			m.Results[i].Text = fmt.Sprintf("(hutch took out this answer of %d bytes, because the conversation became too "+
+				"long for you; if you need it, call the tool again)", len(t.Text))
 		}
 	}
 	for i, c := range m.Calls {
@@ -120,7 +121,8 @@ func shortArguments(args string) string {
 		switch v := v.(type) {
 		case string:
 			if len(v) > worth {
-				return fmt.Sprintf("(the call was made with %d bytes here, which hutch took out, because the conversation became too long for you)", len(v))
+				return fmt.Sprintf("(the call was made with %d bytes here, which hutch took out, because the conversation "+
+					"became too long for you)", len(v))
 			}
 		case []any:
 			for i := range v {
@@ -155,7 +157,8 @@ func cutOff(m model.Message, excess int) model.Message {
 			break
 		}
 		was := len(t.Text)
-		const note = "…\n(hutch cut this answer off here, because the conversation is too long for you; ask for less at once)"
+		const note = "…\n(hutch cut this answer off here, because the conversation is too long for you; ask for less at " +
+			"once)"
 		t.Text = strings.TrimSuffix(termsafe.Clip(t.Text, max(worth, was-excess)-len(note)), "…") + note
 		excess -= was - len(t.Text)
 	}

@@ -93,7 +93,10 @@ func failed(r *result.Result) bool {
 	if r.Cause == sdk.CauseExited && r.ExitCode != nil && *r.ExitCode == 0 {
 		return false // it ended well, even where another code is expected
 	}
-	return slices.ContainsFunc(r.ExpectFailures, func(f result.ExpectFailure) bool { return f.What == "exit_code" || f.What == "cause" })
+	return slices.ContainsFunc(r.ExpectFailures, func(f result.ExpectFailure) bool {
+		return f.What == "exit_code" ||
+			f.What == "cause"
+	})
 }
 
 // interpreter is about a command that could not be started.
@@ -103,7 +106,8 @@ func interpreter(d *runfile.Definition, r *result.Result) Verdict {
 		name = r.Command[0]
 	}
 	return Verdict{Class: ClassInterpreter, Summary: fmt.Sprintf("the sandbox has no %s", name),
-		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program again, in another language.", name, languageOf(d.Language, d.Entrypoint))}
+		Advice: fmt.Sprintf("The sandbox has no %s, so nothing in %s can be run there. Write the whole program again, in "+
+			"another language.", name, languageOf(d.Language, d.Entrypoint))}
 }
 
 // limits are the causes that are a limit of the sandbox, with the limit.
@@ -116,8 +120,9 @@ var limits = map[sdk.Cause]struct {
 			"input, no server that runs on, a quicker algorithm, less work."}},
 	sdk.CauseOOM: {sdk.LimitMemory, Verdict{Class: ClassMemory, Summary: "it used more memory than its limit",
 		Advice: faults[faultMemory].Advice}},
-	sdk.CausePIDs: {sdk.LimitPIDs, Verdict{Class: ClassLimit, Summary: "it needed more processes or threads than its limit",
-		Advice: faults[faultProcesses].Advice}},
+	sdk.CausePIDs: {sdk.LimitPIDs, Verdict{Class: ClassLimit,
+		Summary: "it needed more processes or threads than its limit",
+		Advice:  faults[faultProcesses].Advice}},
 	sdk.CauseDisk: {sdk.LimitDisk, Verdict{Class: ClassLimit, Summary: "it wrote more than its limit",
 		Advice: faults[faultDisk].Advice}},
 	sdk.CauseOutput: {"", Verdict{Class: ClassLimit, Summary: "it printed more than its limit",
@@ -142,8 +147,9 @@ var faults = map[fault]Verdict{
 		"message names, and mend it there."},
 	faultSyntax: {Class: ClassSyntax, Advice: "The program does not parse or compile. Mend the place that the message " +
 		"names, and check the rest of the file for the same mistake."},
-	faultData: {Class: ClassRuntime, Advice: "The program made code or data that does not parse. Look at what it hands to " +
-		"the parser."},
+	faultData: {Class: ClassRuntime,
+		Advice: "The program made code or data that does not parse. Look at what it hands to " +
+			"the parser."},
 	faultMissing: {Class: ClassMissing},
 	faultNetwork: {Class: ClassNetwork, Advice: "The host could not be reached. Check its name and port, and handle the " +
 		"error."},
@@ -151,8 +157,9 @@ var faults = map[fault]Verdict{
 		"as a stream, and keep less of it at once."},
 	faultProcesses: {Class: ClassLimit, Advice: "The program may not have as many processes and threads. Do the work in " +
 		"one, or in a few."},
-	faultFiles: {Class: ClassLimit, Advice: "The program may not have as many files open at once. Close each one when it " +
-		"is done with."},
+	faultFiles: {Class: ClassLimit,
+		Advice: "The program may not have as many files open at once. Close each one when it " +
+			"is done with."},
 	faultDisk: {Class: ClassLimit, Advice: "The program wrote more than it may. Write less, and remove temporary files."},
 	faultDenied: {Class: ClassPolicy, Advice: "The sandbox does not permit this. Files can be made in the output " +
 		"directory, the workspace and /tmp only; the input directory is read-only. There are no further rights to be had."},
@@ -168,7 +175,8 @@ func crashed(d *runfile.Definition, r *result.Result, installs bool) Verdict {
 	e, ok := findError(lang, r.Stderr.Text, files)
 	if !ok {
 		return Verdict{Class: ClassRuntime, Summary: ending(r) + wanted(r),
-			Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it be shown with its place." + alsoDenied(d, r)}
+			Advice: "The program failed without a message of the interpreter. Handle the error that it ran into, or let it " +
+				"be shown with its place." + alsoDenied(d, r)}
 	}
 	v := faults[e.fault]
 	v.Summary, v.File, v.Line = e.message, e.file, e.line
@@ -216,16 +224,19 @@ func missing(d *runfile.Definition, lang string, e lastError, installs bool) str
 	}
 	for _, f := range d.Files {
 		if stem(f.Path) == path.Base(e.what) {
-			return fmt.Sprintf("There is a file %s, but the program does not find it under the name %s. Name it as it lies relative to the directory of the files.", f.Path, e.what)
+			return fmt.Sprintf("There is a file %s, but the program does not find it under the name %s. Name it as it lies "+
+				"relative to the directory of the files.", f.Path, e.what)
 		}
 	}
 	if strings.HasPrefix(e.what, ".") || strings.HasPrefix(e.what, "/") {
 		return fmt.Sprintf("None of the program's files is %s. Give it, or do not use it.", e.what)
 	}
 	if installs && len(installable(lang)) > 0 {
-		return fmt.Sprintf("%s is neither one of the program's files nor a package that is installed. Use the standard library instead, or name the package that has it in the line \"Dependencies:\".", e.what)
+		return fmt.Sprintf("%s is neither one of the program's files nor a package that is installed. Use the standard "+
+			"library instead, or name the package that has it in the line \"Dependencies:\".", e.what)
 	}
-	return fmt.Sprintf("%s is neither one of the program's files nor part of the language, and nothing can be installed. Use the standard library.", e.what)
+	return fmt.Sprintf("%s is neither one of the program's files nor part of the language, and nothing can be "+
+		"installed. Use the standard library.", e.what)
 }
 
 // unmet is about a program that ended as it should, and yet did not do all that is expected.
@@ -240,7 +251,8 @@ func unmet(d *runfile.Definition, r *result.Result) Verdict {
 		}
 	}
 	if len(missing) == 0 {
-		return Verdict{Class: ClassExpect, Summary: strings.Join(other, "; "), Advice: "The program ended well, but what it did is not what is expected of it."}
+		return Verdict{Class: ClassExpect, Summary: strings.Join(other, "; "),
+			Advice: "The program ended well, but what it did is not what is expected of it."}
 	}
 	v := Verdict{Class: ClassOutput, Summary: strings.Join(missing, "; ")}
 	var there, elsewhere []string
@@ -252,7 +264,8 @@ func unmet(d *runfile.Definition, r *result.Result) Verdict {
 			elsewhere = append(elsewhere, c.Path)
 		}
 	}
-	v.Advice = "The program ended well but did not leave what is expected in the output directory, which the variable HUTCH_OUTPUT names. A relative path does not lead there."
+	v.Advice = "The program ended well but did not leave what is expected in the output directory, which the variable " +
+		"HUTCH_OUTPUT names. A relative path does not lead there."
 	if len(there) > 0 {
 		v.Advice += " It left there: " + few(there) + "."
 	}
@@ -357,7 +370,8 @@ type errorForm struct {
 
 // errorForms are the forms by language.
 var errorForms = map[string]errorForm{
-	"python": {message: pythonMessage, last: true, place: `^ *File "([^"]+)", line (\d+)`, before: true, causes: pythonMessage,
+	"python": {message: pythonMessage, last: true, place: `^ *File "([^"]+)", line (\d+)`, before: true,
+		causes:  pythonMessage,
 		name:    `^([\w.]+)(?::|$)|\[Errno (-?\d+)\]|: (can't start new thread)$`,
 		missing: `^ModuleNotFoundError: No module named '([^']+)'`},
 	"javascript": {message: `^(?:Uncaught )?[A-Z]\w*(?: \[\w+\])?: |JavaScript heap out of memory`, last: true, above: 8,
@@ -372,7 +386,8 @@ var errorForms = map[string]errorForm{
 		syntax: shellPlace + `(?i:syntax error|unexpected eof)`, missing: shellPlace + `(.*?):.*\bnot found$`},
 	"ruby": {message: `^\S+?:\d+:.*(?:syntax error| \(\w[\w:]*\)$)`, place: `^(?:\s*from )?(\S+?):(\d+):`,
 		name: `\((?:Errno::)?([\w:]+)\)$`, syntax: `: syntax error`, missing: ` cannot load such file -- (\S+)`},
-	"perl": {message: ` at \S+ line \d+|^Out of memory(?:!$| in perl:)`, place: ` at (\S+) line (\d+)`, name: `^(Out of memory)`,
+	"perl": {message: ` at \S+ line \d+|^Out of memory(?:!$| in perl:)`, place: ` at (\S+) line (\d+)`,
+		name:    `^(Out of memory)`,
 		syntax:  `^(?:syntax error|Missing right curly)|requires explicit package name`,
 		missing: `^Can't locate (\S+)\.pm in @INC`},
 }

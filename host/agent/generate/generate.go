@@ -74,14 +74,16 @@ type loop struct {
 // Run runs a loop to its end. The story has all of it and is never nil once the loop began; the error says that there
 // is no record of it, or not all of it.
 func Run(ctx context.Context, g *runfile.Generate, o Options) (*Story, error) {
-	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g, Secrets: append(g.Run.Secrets(), g.Model.Config.APIKey)})
+	rec, err := record.Begin(o.Store, record.New{Kind: store.KindGenerate, Name: g.Name, File: g.Run.File, Definition: g,
+		Secrets: append(g.Run.Secrets(), g.Model.Config.APIKey)})
 	if err != nil {
 		return nil, err
 	}
 	defer rec.Close()
 	c := g.Model.Config
 	l := &loop{g: g, o: o, rec: rec, last: &program{}, tried: map[string]int{}, agreed: map[string]bool{}, story: &Story{
-		Schema: Schema, ID: rec.ID(), Name: g.Name, File: g.Run.File, Model: ModelID{Name: c.Name, Provider: c.Provider, Model: c.Model},
+		Schema: Schema, ID: rec.ID(), Name: g.Name, File: g.Run.File,
+		Model:       ModelID{Name: c.Name, Provider: c.Provider, Model: c.Model},
 		MaxAttempts: g.Attempts, Attempts: []Attempt{}, Started: time.Now().UTC(), Dir: rec.Dir(),
 	}}
 	l.meter = model.Metered(o.Client, c.Budget)
@@ -123,7 +125,8 @@ func (l *loop) attempts(ctx context.Context) error {
 		if l.o.Watch.Ended != nil {
 			l.o.Watch.Ended(a)
 		}
-		if rerr := l.rec.Attempt(record.Attempt{N: n, Run: a.Run, OK: a.Class == ClassOK, Class: string(a.Class), Detail: a.Summary}); err != nil || rerr != nil {
+		if rerr := l.rec.Attempt(record.Attempt{N: n, Run: a.Run, OK: a.Class == ClassOK, Class: string(a.Class),
+			Detail: a.Summary}); err != nil || rerr != nil {
 			return errors.Join(err, rerr)
 		}
 		if l.over(ctx, &a) {
@@ -217,12 +220,14 @@ func (l *loop) ask(ctx context.Context, a *Attempt) (text string, ok bool, err e
 
 // request is the conversation as it is now.
 func (l *loop) request() model.Request {
-	r := model.Request{System: system(l.g, l.o.Ask != nil), Messages: []model.Message{{Role: model.RoleUser, Text: "# The task\n\n" + strings.TrimSpace(l.g.Task)}}}
+	r := model.Request{System: system(l.g, l.o.Ask != nil),
+		Messages: []model.Message{{Role: model.RoleUser, Text: "# The task\n\n" + strings.TrimSpace(l.g.Task)}}}
 	say := func(said, text string) {
 		if strings.TrimSpace(said) == "" {
 			said = "(nothing)" // providers refuse messages without text
 		}
-		r.Messages = append(r.Messages, model.Message{Role: model.RoleAssistant, Text: said}, model.Message{Role: model.RoleUser, Text: text})
+		r.Messages = append(r.Messages, model.Message{Role: model.RoleAssistant, Text: said},
+			model.Message{Role: model.RoleUser, Text: text})
 	}
 	if l.lastText != "" {
 		say(shown(l.last), l.lastText+l.earlier())
@@ -258,13 +263,15 @@ func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 		l.bad, l.badText = text, unusable(err)
 		if a.Stop == model.StopLength {
 			a.Class, a.Summary = ClassLength, "the answer was cut off by the bound on its tokens"
-			l.badText = fmt.Sprintf("Your answer was cut off: it may have %d tokens. Write a shorter program, or change less at once.", l.g.Model.Config.MaxTokens)
+			l.badText = fmt.Sprintf("Your answer was cut off: it may have %d tokens. Write a shorter program, or change less "+
+				"at once.", l.g.Model.Config.MaxTokens)
 		}
 		a.Advice = l.badText
 		return nil
 	}
 	l.bad, l.badText = "", ""
-	a.Entrypoint, a.Language, a.Dependencies = p.how.Entrypoint, languageOf(p.how.Language, p.how.Entrypoint), p.how.Dependencies
+	a.Entrypoint, a.Language, a.Dependencies = p.how.Entrypoint, languageOf(p.how.Language, p.how.Entrypoint),
+		p.how.Dependencies
 	for _, f := range p.files {
 		a.Files = append(a.Files, FileSize{f.Path, len(f.Content)})
 	}
@@ -272,7 +279,8 @@ func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 	if before := l.tried[sum]; before > 0 {
 		l.sames++
 		a.Class, a.SameAs, a.Summary = ClassSame, before, fmt.Sprintf("it is the program of attempt %d again", before)
-		a.Advice = fmt.Sprintf("This is exactly the program of attempt %d, which did not work and was not run again. Change what was wrong with it.", before)
+		a.Advice = fmt.Sprintf("This is exactly the program of attempt %d, which did not work and was not run again. "+
+			"Change what was wrong with it.", before)
 		if p.sum() == l.last.sum() {
 			l.bad, l.badText = "(the same program again)", a.Advice
 		} else {
@@ -283,7 +291,8 @@ func (l *loop) try(ctx context.Context, a *Attempt, text string) error {
 	l.sames, l.tried[sum] = 0, a.N
 	l.last, l.rewrite = p, false
 	if no := l.refused(ctx, p); no != "" {
-		a.Class, a.Summary, a.Advice = ClassPolicy, "it asks for dependencies that are not allowed: "+strings.Join(p.how.Dependencies, ", "), no
+		a.Class, a.Summary, a.Advice = ClassPolicy,
+			"it asks for dependencies that are not allowed: "+strings.Join(p.how.Dependencies, ", "), no
 		l.lastText = happened(Verdict{Class: a.Class, Summary: a.Summary, Advice: a.Advice}, nil)
 		return nil
 	}
@@ -313,7 +322,8 @@ func (l *loop) run(ctx context.Context, a *Attempt, p *program) error {
 	l.lastText = happened(v, r)
 	l.story.program = p
 	if v.Class == ClassOK {
-		l.story.Final = &Final{Run: r.ID, Code: r.Dir + "/code", Entrypoint: p.how.Entrypoint, Outputs: slices.Clone(r.Outputs)}
+		l.story.Final = &Final{Run: r.ID, Code: r.Dir + "/code", Entrypoint: p.how.Entrypoint,
+			Outputs: slices.Clone(r.Outputs)}
 		if len(r.Outputs) > 0 {
 			l.story.Final.Output = r.Dir + "/output"
 		}

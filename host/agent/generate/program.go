@@ -78,7 +78,8 @@ func (p *program) take(text string, g *runfile.Generate) (*program, error) {
 	if err := check(next, a, g); err != nil {
 		return nil, err
 	}
-	whole := &ingest.Answer{Format: a.Format, Files: next.files, Entrypoint: a.Entrypoint, Language: a.Language, Dependencies: a.Dependencies}
+	whole := &ingest.Answer{Format: a.Format, Files: next.files, Entrypoint: a.Entrypoint, Language: a.Language,
+		Dependencies: a.Dependencies}
 	if _, _, err := next.Read(p.how.Entrypoint); err == nil && whole.Entrypoint == "" {
 		whole.Entrypoint = p.how.Entrypoint
 		if whole.Language == "" {
@@ -92,9 +93,11 @@ func (p *program) take(text string, g *runfile.Generate) (*program, error) {
 		return nil, err
 	}
 	if l, ok := language.ByPath(next.how.Entrypoint); ok && g.Run.Language != "" && l.Name != g.Run.Language {
-		return nil, problem(a.Format, ingest.Problem{Path: next.how.Entrypoint, Message: fmt.Sprintf("it is %s, and the program is to be in %s", l.Name, g.Run.Language)})
+		return nil, problem(a.Format, ingest.Problem{Path: next.how.Entrypoint,
+			Message: fmt.Sprintf("it is %s, and the program is to be in %s", l.Name, g.Run.Language)})
 	}
-	next.how.Dependencies = slices.DeleteFunc(next.how.Dependencies, func(d string) bool { return slices.Contains(g.Run.Dependencies, d) })
+	next.how.Dependencies = slices.DeleteFunc(next.how.Dependencies,
+		func(d string) bool { return slices.Contains(g.Run.Dependencies, d) })
 	return next, nil
 }
 
@@ -126,9 +129,11 @@ func check(p *program, a *ingest.Answer, g *runfile.Generate) error {
 
 // attempt is the program as a run of g has it.
 func (p *program) attempt(n int) runfile.Attempt {
-	a := runfile.Attempt{Number: n, Entrypoint: p.how.Entrypoint, Language: p.how.Language, Dependencies: p.how.Dependencies}
+	a := runfile.Attempt{Number: n, Entrypoint: p.how.Entrypoint, Language: p.how.Language,
+		Dependencies: p.how.Dependencies}
 	for _, f := range p.files {
-		a.Files = append(a.Files, runfile.File{Path: f.Path, Mode: runfile.Mode(f.Mode), Size: int64(len(f.Content)), Content: f.Content})
+		a.Files = append(a.Files, runfile.File{Path: f.Path, Mode: runfile.Mode(f.Mode), Size: int64(len(f.Content)),
+			Content: f.Content})
 	}
 	return a
 }

@@ -45,16 +45,23 @@ func system(g *runfile.Generate, ask bool) string {
 	d := g.Run
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
-	b.WriteString("You write a program that is run at once, without a person in between, in a sandbox. When it does not do what is expected you learn what happened, and answer with a better one.\n\n# The answer\n\n" + answerFormat + "\n\n# The sandbox\n\n")
+	b.WriteString("You write a program that is run at once, without a person in between, in a sandbox. When it does " +
+		"not do what is expected you learn what happened, and answer with a better one.\n\n# The answer\n\n" + answerFormat +
+		"\n\n# The sandbox\n\n")
 	if d.Language != "" {
 		line("The program is in %s.", d.Language)
 	} else {
-		line("The program is in one of these languages: %s. The entrypoint's extension says which.", strings.Join(language.Names(), ", "))
+		line("The program is in one of these languages: %s. The entrypoint's extension says which.",
+			strings.Join(language.Names(), ", "))
 	}
-	line("It is run as a file, in the working directory %s, without arguments from a terminal and with an empty stdin.", cmp.Or(d.Workdir, "/workspace"))
-	line("HUTCH_INPUT names the directory of the program's own files and of its inputs, which is read-only. HUTCH_OUTPUT names the directory for what it makes: nothing else is kept. HUTCH_WORKSPACE names the workspace. /tmp can be written to.")
+	line("It is run as a file, in the working directory %s, without arguments from a terminal and with an empty stdin.",
+		cmp.Or(d.Workdir, "/workspace"))
+	line("HUTCH_INPUT names the directory of the program's own files and of its inputs, which is read-only. " +
+		"HUTCH_OUTPUT names the directory for what it makes: nothing else is kept. HUTCH_WORKSPACE names the workspace. " +
+		"/tmp can be written to.")
 	if w := d.Workspace; w != nil {
-		line("The workspace holds a project, %s.", map[string]string{"private": "in which writes are allowed but not kept", "readonly": "which is read-only"}[w.Mode])
+		line("The workspace holds a project, %s.", map[string]string{"private": "in which writes are allowed but not kept",
+			"readonly": "which is read-only"}[w.Mode])
 	}
 	if len(d.Files) > 0 {
 		var in []string
@@ -100,9 +107,11 @@ func dependencies(g *runfile.Generate, ask bool) string {
 	}
 	switch {
 	case g.Policy == runfile.DependenciesAllowed:
-		return fmt.Sprintf("Dependencies are installed before the run, for %s; list them, with versions where those matter, and only what is needed.", strings.Join(deps.Languages(), " and ")) + have
+		return fmt.Sprintf("Dependencies are installed before the run, for %s; list them, with versions where those "+
+			"matter, and only what is needed.", strings.Join(deps.Languages(), " and ")) + have
 	case g.Policy == runfile.DependenciesAsk && ask:
-		return fmt.Sprintf("Dependencies are installed before the run, for %s, if the user agrees; prefer the standard library.", strings.Join(deps.Languages(), " and ")) + have
+		return fmt.Sprintf("Dependencies are installed before the run, for %s, if the user agrees; prefer the standard "+
+			"library.", strings.Join(deps.Languages(), " and ")) + have
 	}
 	return "No dependencies can be installed: use the standard library only, and list none." + have
 }
@@ -112,8 +121,10 @@ func expected(d *runfile.Definition) string {
 	var j struct {
 		Expect json.RawMessage `json:"expect"`
 	}
-	if b, err := json.Marshal(d); err == nil && json.Unmarshal(b, &j) == nil && len(j.Expect) > 0 && string(j.Expect) != "{}" {
-		return fmt.Sprintf("the program does the task and ends with exit code 0 unless this says another; outputs are files below HUTCH_OUTPUT: %s", j.Expect)
+	if b, err := json.Marshal(d); err == nil && json.Unmarshal(b, &j) == nil && len(j.Expect) > 0 &&
+		string(j.Expect) != "{}" {
+		return fmt.Sprintf("the program does the task and ends with exit code 0 unless this says another; outputs are "+
+			"files below HUTCH_OUTPUT: %s", j.Expect)
 	}
 	return "the program does the task and ends with exit code 0"
 }

@@ -135,7 +135,8 @@ func (h *Hunk) old() []string {
 func Parse(b []byte, format Format) (*Answer, error) {
 	p := &parser{where: map[string]int{}}
 	if len(b) > MaxAnswer {
-		p.fail(0, fmt.Sprintf("the answer has %s; at most %s are read", units.FormatSize(int64(len(b))), units.FormatSize(MaxAnswer)),
+		p.fail(0, fmt.Sprintf("the answer has %s; at most %s are read", units.FormatSize(int64(len(b))),
+			units.FormatSize(MaxAnswer)),
 			"")
 		return nil, p.err()
 	}
@@ -423,19 +424,23 @@ func (p *parser) badPath(err error, path string, line int) {
 		p.failIn(path, line, err.Error(), "")
 		return
 	}
-	q := Problem{Line: line, Message: fmt.Sprintf("the path %s %s", strconv.Quote(e.Path), strings.SplitN(e.Reason, ";", 2)[0]), Hint: "paths are relative to the directory of the files, as in src/main.py"}
+	q := Problem{Line: line, Message: fmt.Sprintf("the path %s %s", strconv.Quote(e.Path),
+		strings.SplitN(e.Reason, ";", 2)[0]), Hint: "paths are relative to the directory of the files, as in src/main.py"}
 	switch {
 	case e.Kind == safepath.Empty:
 		q.Message = "a file has no path"
 	case e.Kind == safepath.Duplicate:
-		q.Message, q.Hint = fmt.Sprintf("the file %s is there twice", strconv.Quote(e.Path)), "give each file once, as it shall be in the end"
+		q.Message, q.Hint = fmt.Sprintf("the file %s is there twice", strconv.Quote(e.Path)),
+			"give each file once, as it shall be in the end"
 		if first := p.where[e.Path]; first > 0 {
 			q.Message += fmt.Sprintf("; the first one begins in line %d", first)
 		}
 	case e.Kind == safepath.Collision:
-		q.Message, q.Hint = fmt.Sprintf("the paths %+q and %+q are the same where case or Unicode form does not count", e.Path, e.Other), "rename one"
+		q.Message, q.Hint = fmt.Sprintf("the paths %+q and %+q are the same where case or Unicode form does not count",
+			e.Path, e.Other), "rename one"
 	case e.Kind == safepath.Conflict:
-		q.Message, q.Hint = fmt.Sprintf("the files %s and %s cannot both exist: %s", strconv.Quote(e.Path), strconv.Quote(e.Other), e.Reason), "rename one"
+		q.Message, q.Hint = fmt.Sprintf("the files %s and %s cannot both exist: %s", strconv.Quote(e.Path),
+			strconv.Quote(e.Other), e.Reason), "rename one"
 	case e.Clean != "":
 		q.Hint = "write " + strconv.Quote(e.Clean)
 	}
@@ -463,7 +468,8 @@ func placeholder(content []byte) int {
 		if !strings.HasPrefix(text, "...") && !strings.HasPrefix(text, "…") {
 			continue
 		}
-		for _, words := range []string{"existing code", "rest of", "unchanged", "remaining code", "same as before", "other code", "previous code"} {
+		for _, words := range []string{"existing code", "rest of", "unchanged", "remaining code", "same as before",
+			"other code", "previous code"} {
 			if strings.Contains(text, words) {
 				return n
 			}
@@ -551,7 +557,8 @@ func (p *parser) detectFences(rest, src source) {
 	}
 	switch {
 	case len(order) > 1:
-		p.fail(byFormat[order[1]][0].line, fmt.Sprintf("the answer has a block in the format %s and one in %s", order[0], order[1]),
+		p.fail(byFormat[order[1]][0].line, fmt.Sprintf("the answer has a block in the format %s and one in %s", order[0],
+			order[1]),
 			"hand over everything in one of them")
 		return
 	case len(order) == 1 && order[0] == JSON:
@@ -573,7 +580,8 @@ func (p *parser) detectFences(rest, src source) {
 			continue
 		}
 		format := markAt(rest.lines, i)
-		if format == "" && strings.HasPrefix(strings.TrimSpace(line), "{") && p.tryJSON(source{rest.lines[i:], rest.first + i}) {
+		if format == "" && strings.HasPrefix(strings.TrimSpace(line), "{") &&
+			p.tryJSON(source{rest.lines[i:], rest.first + i}) {
 			return
 		}
 		if format != "" {

@@ -40,7 +40,8 @@ type Outcome struct {
 func (a *Answer) Apply(t Tree) (out []Outcome, notes []string, err error) {
 	s := &state{parser: parser{out: Answer{Format: a.Format}}, tree: t, files: map[string]*version{}}
 	if a.assumed > 0 {
-		s.fail(a.assumed, "the block names no file, and which one of the directory it is for would be a guess", "name it in the line that opens the block: ```python path=src/main.py")
+		s.fail(a.assumed, "the block names no file, and which one of the directory it is for would be a guess",
+			"name it in the line that opens the block: ```python path=src/main.py")
 	}
 	if len(a.Changes) == 0 {
 		for _, f := range a.Files {
@@ -114,9 +115,11 @@ func (s *state) do(c *Change) {
 	switch c.Op {
 	case Add:
 		if v.there && !(len(v.content) == 0 && s.out.Format == SearchReplace) {
-			q := Problem{Path: c.Path, Line: c.Line, Message: "the file is to be added, and is there already", Hint: "update it, or delete it first"}
+			q := Problem{Path: c.Path, Line: c.Line, Message: "the file is to be added, and is there already",
+				Hint: "update it, or delete it first"}
 			if s.out.Format == SearchReplace {
-				q.Message, q.Hint = "the text to search for is empty, and the file is there already", "give the lines that the new ones replace"
+				q.Message, q.Hint = "the text to search for is empty, and the file is there already",
+					"give the lines that the new ones replace"
 			}
 			s.problem(q)
 			return
@@ -286,7 +289,8 @@ func (s *state) patch(c *Change, v *version) ([]byte, bool) {
 	for i := range c.Hunks {
 		h := &c.Hunks[i]
 		if s.work += int64(len(t.lines) + len(h.Lines)); s.work > maxPatchWork {
-			s.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the patch has too many hunks for files of this size", Hint: "give the whole file"})
+			s.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line,
+				Message: "the patch has too many hunks for files of this size", Hint: "give the whole file"})
 			return nil, false
 		}
 		if h.anywhere {
@@ -360,14 +364,16 @@ func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem)
 	for _, a := range h.Anchors {
 		at, near := anchor(t.lines, a, from)
 		if at < 0 {
-			return 0, false, &Problem{Message: fmt.Sprintf("the line %q after @@ is not in the file", clip(a)), Hint: "give a line as it is in the file, or leave it out", Nearest: near}
+			return 0, false, &Problem{Message: fmt.Sprintf("the line %q after @@ is not in the file", clip(a)),
+				Hint: "give a line as it is in the file, or leave it out", Nearest: near}
 		}
 		from = at + 1
 	}
 	if len(old) == 0 {
 		return place(t, h, from, shift)
 	}
-	if want := h.Start - 1 + shift; h.Start > 0 && want >= from && len(matches(t.lines[:min(want+len(old), len(t.lines))], old, want, false)) == 1 {
+	if want := h.Start - 1 + shift; h.Start > 0 && want >= from &&
+		len(matches(t.lines[:min(want+len(old), len(t.lines))], old, want, false)) == 1 {
 		return want, false, nil
 	}
 	all := matches(t.lines, old, 0, false)
@@ -380,10 +386,13 @@ func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem)
 	candidates := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return i < from })
 	switch {
 	case len(candidates) == 0 && len(all) > 0:
-		return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file only before, at %s", lineList(all)), Hint: "give the hunks in the order of the file"}
+		return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file only before, at %s", lineList(all)),
+			Hint: "give the hunks in the order of the file"}
 	case len(candidates) == 0:
 		near := nearest(t.lines, old)
-		return 0, false, &Problem{Message: describeMiss(t.lines, old, near), Hint: "the lines that are taken away, and those around them, must be exactly as in the file: read it again", Nearest: near}
+		return 0, false, &Problem{Message: describeMiss(t.lines, old, near),
+			Hint:    "the lines that are taken away, and those around them, must be exactly as in the file: read it again",
+			Nearest: near}
 	case len(candidates) == 1 || len(h.Anchors) > 0:
 		return candidates[0], loose, nil
 	}
@@ -394,7 +403,8 @@ func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem)
 	if h.Start == 0 && !h.anywhere {
 		hint += ", or the line of the function or class that it is in after @@"
 	}
-	return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file %d times, at %s", len(candidates), lineList(candidates)), Hint: hint}
+	return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file %d times, at %s", len(candidates),
+		lineList(candidates)), Hint: hint}
 }
 
 // place finds where a hunk goes that only adds lines.
@@ -558,7 +568,8 @@ func describeMiss(lines, old []string, near *Nearest) string {
 			continue
 		}
 		if squeeze(lines[at+i]) == squeeze(l) {
-			return fmt.Sprintf("its lines are not in the file; line %d has other white space than the patch: %q, not %q", at+i+1, clip(lines[at+i]), clip(l))
+			return fmt.Sprintf("its lines are not in the file; line %d has other white space than the patch: %q, not %q",
+				at+i+1, clip(lines[at+i]), clip(l))
 		}
 		return fmt.Sprintf("its lines are not in the file; line %d is %q and not %q", at+i+1, clip(lines[at+i]), clip(l))
 	}

@@ -35,7 +35,8 @@ func (p *parser) jsonFound(f found, src source) {
 	line := src.first + f.line
 	switch {
 	case errors.Is(f.err, io.ErrUnexpectedEOF):
-		p.fail(line, "the JSON that begins here has no end: the answer was cut off, or a quote inside of a string is not escaped",
+		p.fail(line,
+			"the JSON that begins here has no end: the answer was cut off, or a quote inside of a string is not escaped",
 			"give it again, whole")
 		return
 	case f.err != nil:
@@ -420,7 +421,8 @@ func findJSON(text string) (found, bool) {
 func meantAsFiles(s string) bool {
 	s = strings.TrimLeft(strings.TrimLeft(s[1:], " \t\r\n"), "{ \t\r\n")
 	name, rest, ok := strings.Cut(strings.TrimPrefix(s, `"`), `"`)
-	if !strings.HasPrefix(s, `"`) || !ok || len(name) > 4096 || !strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":") {
+	if !strings.HasPrefix(s, `"`) || !ok || len(name) > 4096 ||
+		!strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":") {
 		return false
 	}
 	switch name {

@@ -150,7 +150,8 @@ func (p *parser) markdown(src source) {
 	p.prose(src, fences)
 	for _, f := range fences {
 		if f.maybe != "" {
-			p.fail(f.line, fmt.Sprintf("the block may be all of %s, or a part of it", safepathQuote(f.maybe)), "name a whole file in the line that opens its block: ```"+f.lang+" path="+f.maybe)
+			p.fail(f.line, fmt.Sprintf("the block may be all of %s, or a part of it", safepathQuote(f.maybe)),
+				"name a whole file in the line that opens its block: ```"+f.lang+" path="+f.maybe)
 		}
 	}
 	if named == 0 && len(p.problems) == 0 {
@@ -342,7 +343,8 @@ var products = []string{"node.js", "next.js", "nuxt.js", "vue.js", "react.js", "
 
 // pathlike reports whether one word is meant as a path, a bad one included.
 func pathlike(s string) bool {
-	if s == "" || len(s) > 4096 || strings.ContainsAny(s, " \t`*<>|\"'") || strings.Contains(s, "://") || strings.HasSuffix(s, "/") {
+	if s == "" || len(s) > 4096 || strings.ContainsAny(s, " \t`*<>|\"'") || strings.Contains(s, "://") ||
+		strings.HasSuffix(s, "/") {
 		return false
 	}
 	base := path.Base(s)
@@ -350,14 +352,16 @@ func pathlike(s string) bool {
 		return true
 	}
 	ext := path.Ext(base)
-	if len(ext) > 1 && len(ext) <= 12 && strings.Trim(strings.ToLower(ext[1:]), "abcdefghijklmnopqrstuvwxyz0123456789_") == "" {
+	if len(ext) > 1 && len(ext) <= 12 && strings.Trim(strings.ToLower(ext[1:]),
+		"abcdefghijklmnopqrstuvwxyz0123456789_") == "" {
 		return strings.Trim(ext[1:], "0123456789") != "" && !strings.HasPrefix(base, "..")
 	}
 	if strings.HasPrefix(base, ".") && len(base) > 1 && strings.Trim(base, ".") != "" {
 		return true // .gitignore
 	}
 	// Something without an extension is a path when it has directories, and looks like nothing else.
-	return strings.Contains(s, "/") && !strings.ContainsAny(s, "()=,;$") && strings.Trim(s, "/.") != "" || strings.HasPrefix(s, "../") || s == "/"
+	return strings.Contains(s, "/") && !strings.ContainsAny(s, "()=,;$") && strings.Trim(s, "/.") != "" ||
+		strings.HasPrefix(s, "../") || s == "/"
 }
 
 // namedBy is the path that a line names and says nothing besides: the path itself, with marks of Markdown, a number, or
@@ -373,8 +377,10 @@ func namedBy(line string) string {
 		s = rest
 	}
 	s = strings.Trim(s, "*_: \t")
-	for _, label := range []string{"file", "filename", "file name", "path", "filepath", "new file", "create file", "update file", "create", "update"} {
-		if len(s) > len(label) && strings.EqualFold(s[:len(label)], label) && strings.ContainsAny(s[len(label):len(label)+1], ": \t*`") {
+	for _, label := range []string{"file", "filename", "file name", "path", "filepath", "new file", "create file",
+		"update file", "create", "update"} {
+		if len(s) > len(label) && strings.EqualFold(s[:len(label)], label) &&
+			strings.ContainsAny(s[len(label):len(label)+1], ": \t*`") {
 			s = strings.Trim(s[len(label):], "*_: \t")
 			break
 		}
@@ -417,10 +423,12 @@ func headingName(above, lang string) string {
 // that the block is all of the file, as in "Here is the modified `a.py`:"; else it only may be.
 func proseName(above, lang string) (name, maybe string) {
 	parts := strings.Split(above, "`")
-	if len(parts) != 3 || len(above) > 500 || !pathlike(parts[1]) || lang == "" || !fits(lang, parts[1]) || slices.Contains(products, strings.ToLower(parts[1])) {
+	if len(parts) != 3 || len(above) > 500 || !pathlike(parts[1]) || lang == "" || !fits(lang, parts[1]) ||
+		slices.Contains(products, strings.ToLower(parts[1])) {
 		return "", ""
 	}
-	words := strings.FieldsFunc(strings.ToLower(parts[0]+" "+parts[2]), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' })
+	words := strings.FieldsFunc(strings.ToLower(parts[0]+" "+parts[2]),
+		func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' })
 	whole, part := false, false
 	for _, w := range words {
 		whole = whole || slices.Contains(wholeWords, w)
@@ -434,9 +442,12 @@ func proseName(above, lang string) (name, maybe string) {
 
 // Words of a sentence that speaks of a whole file, and of one that may speak of a part, or of something else.
 var (
-	wholeWords = []string{"here", "here's", "modified", "updated", "complete", "full", "entire", "whole", "new", "rewritten", "revised", "final", "save", "create", "write"}
-	partWords  = []string{"add", "adds", "added", "append", "insert", "replace", "change", "changes", "edit", "edits", "in", "inside", "within", "into", "from", "at", "after", "before",
-		"function", "method", "class", "section", "part", "parts", "snippet", "line", "lines", "excerpt", "relevant", "run", "use", "using", "import", "not", "don't", "test", "like", "if", "would", "could", "example"}
+	wholeWords = []string{"here", "here's", "modified", "updated", "complete", "full", "entire", "whole", "new",
+		"rewritten", "revised", "final", "save", "create", "write"}
+	partWords = []string{"add", "adds", "added", "append", "insert", "replace", "change", "changes", "edit", "edits",
+		"in", "inside", "within", "into", "from", "at", "after", "before",
+		"function", "method", "class", "section", "part", "parts", "snippet", "line", "lines", "excerpt", "relevant", "run",
+		"use", "using", "import", "not", "don't", "test", "like", "if", "would", "could", "example"}
 )
 
 // comments are what comments begin with, and what ends those that need it.

@@ -148,8 +148,8 @@ func (p *parser) v4aChange(c Change) {
 	p.change(c)
 }
 
-// searchMark is the length of the mark in a line like <<<<<<< SEARCH, or ------- SEARCH as Cline has it; 0 for any other
-// line.
+// searchMark is the length of the mark in a line like <<<<<<< SEARCH, or ------- SEARCH as Cline has it; 0 for any
+// other line.
 func searchMark(line string) int {
 	line = strings.TrimRight(line, " \t")
 	n := len(line) - len(strings.TrimLeft(line, "<"))

@@ -46,7 +46,8 @@ func (a *Answer) Program(want Program) (Program, error) {
 	case out.Entrypoint == "":
 		p.fail(0, "it does not say which file is to be run", `say it with "entrypoint", one of `+shortList(names))
 	case !slices.Contains(names, out.Entrypoint):
-		q := Problem{Message: fmt.Sprintf("the entrypoint %q is not among the files", clip(out.Entrypoint)), Hint: "it is one of " + shortList(names)}
+		q := Problem{Message: fmt.Sprintf("the entrypoint %q is not among the files", clip(out.Entrypoint)),
+			Hint: "it is one of " + shortList(names)}
 		for _, w := range strings.Fields(out.Entrypoint) {
 			if w != out.Entrypoint && slices.Contains(names, w) {
 				q.Hint = fmt.Sprintf("an entrypoint is a file and no command: write %q", w)
@@ -58,12 +59,14 @@ func (a *Answer) Program(want Program) (Program, error) {
 		l, ok := languageOf(out.Language)
 		if !ok {
 			p.problem(unknownLanguage(out.Language))
-		} else if out.Language = l.Name; path.Ext(out.Entrypoint) != "" && slices.Contains(l.Extensions, path.Ext(out.Entrypoint)) {
+		} else if out.Language = l.Name; path.Ext(out.Entrypoint) != "" &&
+			slices.Contains(l.Extensions, path.Ext(out.Entrypoint)) {
 			out.Language = ""
 		}
 	} else if _, ok := language.ByPath(out.Entrypoint); !ok && len(p.problems) == 0 {
 		p.failIn(out.Entrypoint, 0, "its name does not say how it is run",
-			"a program is in one of "+strings.Join(language.Names(), ", ")+`; where the extension does not say which, "language" does`)
+			"a program is in one of "+strings.Join(language.Names(),
+				", ")+`; where the extension does not say which, "language" does`)
 	}
 	if err := deps.Check(out.Dependencies); err != nil {
 		p.fail(0, err.Error(), "dependencies are names of packages, perhaps with a version")
@@ -85,7 +88,8 @@ func (a *Answer) Program(want Program) (Program, error) {
 }
 
 func unknownLanguage(name string) Problem {
-	return Problem{Message: fmt.Sprintf("hutch does not know the language %q", clip(name)), Hint: "it knows " + strings.Join(language.Names(), ", ")}
+	return Problem{Message: fmt.Sprintf("hutch does not know the language %q", clip(name)),
+		Hint: "it knows " + strings.Join(language.Names(), ", ")}
 }
 
 // guessEntrypoint finds the one file that can only be meant: the only program, or the only one called main, index, app

@@ -104,7 +104,8 @@ func Save(dir string, a *Answer, r Run, answer []byte, allow map[judge.Rule]bool
 			return "", err
 		}
 	}
-	if err := errors.Join(write(RunFile, 0o644, text), write(AnswerFile, 0o644, answer), root.Chmod(".", 0o755)); err != nil {
+	if err := errors.Join(write(RunFile, 0o644, text), write(AnswerFile, 0o644, answer),
+		root.Chmod(".", 0o755)); err != nil {
 		return "", err
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // only an empty directory can be removed
@@ -125,7 +126,8 @@ func (r Run) hcl(a *Answer) ([]byte, error) {
 	if len(r.Program.Dependencies) > 0 {
 		fmt.Fprintf(&b, "dependencies = %s\n", runfile.QuoteList(r.Program.Dependencies))
 	}
-	fmt.Fprintf(&b, "\nbackend %s {\n}\n\nfiles {\nsource = %s\n}\n", runfile.Quote(cmp.Or(r.Backend, "bwrap")), runfile.Quote(CodeDir))
+	fmt.Fprintf(&b, "\nbackend %s {\n}\n\nfiles {\nsource = %s\n}\n", runfile.Quote(cmp.Or(r.Backend, "bwrap")),
+		runfile.Quote(CodeDir))
 	if r.Network.Mode != "" {
 		b.WriteString("\n")
 		runfile.WriteNetwork(&b, r.Network)
@@ -177,7 +179,8 @@ func Propose(ctx context.Context, a *Answer, dir, name, id string) (*Proposal, e
 	if p.Outcomes, p.Notes, err = a.Apply(&hostTree{ctx, root}); err != nil {
 		return nil, err
 	}
-	p.subject = review.Subject{Name: name, ID: id, Project: dir, Base: base, Remote: p, Ready: sdk.Ready{Workspace: workspace}}
+	p.subject = review.Subject{Name: name, ID: id, Project: dir, Base: base, Remote: p,
+		Ready: sdk.Ready{Workspace: workspace}}
 	return p, p.list(root)
 }
 
@@ -232,7 +235,8 @@ func (p *Proposal) Get(_ context.Context, at string, format sdk.Format, w io.Wri
 		if c.Kind == overlay.Deleted {
 			continue
 		}
-		h := &tar.Header{Name: c.Path, Typeflag: tar.TypeReg, Mode: int64(c.NewMode.Perm()), Size: c.Size, Format: tar.FormatPAX}
+		h := &tar.Header{Name: c.Path, Typeflag: tar.TypeReg, Mode: int64(c.NewMode.Perm()), Size: c.Size,
+			Format: tar.FormatPAX}
 		if c.NewMode.IsDir() {
 			h.Typeflag, h.Name, h.Size = tar.TypeDir, c.Path+"/", 0
 		}

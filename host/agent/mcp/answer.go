@@ -34,7 +34,8 @@ func progress(ctx context.Context, q *mcp.CallToolRequest) (stop func()) {
 			}
 			took := time.Since(start)
 			_ = q.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // one that is lost does no harm
-				ProgressToken: token, Progress: took.Seconds(), Message: fmt.Sprintf("%s: %s so far", q.Params.Name, took.Round(time.Second)),
+				ProgressToken: token, Progress: took.Seconds(), Message: fmt.Sprintf("%s: %s so far", q.Params.Name,
+					took.Round(time.Second)),
 			})
 		}
 	}()

@@ -26,11 +26,20 @@ func (s *Server) lifeTools() {
 	if len(s.o.AllowHosts) > 0 {
 		where += " allow_hosts may name " + strings.Join(s.o.AllowHosts, ", ") + "."
 	}
-	tool(s, tools.Def{Name: "create_sandbox", Title: "Make a sandbox", Description: "Makes a sandbox that lasts until destroy_sandbox, and returns its name. " + where, Effect: tools.Adds}, s.create)
-	tool(s, tools.Def{Name: "list_sandboxes", Title: "List sandboxes", Description: "Lists the sandboxes that can be used here.", Effect: tools.Reads}, s.list)
-	tool(s, tools.Def{Name: "sandbox_status", Title: "Look at a sandbox", Description: "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs it has.", Effect: tools.Reads}, s.status)
-	tool(s, tools.Def{Name: "reset_sandbox", Title: "Recreate a sandbox", Description: "Ends what runs in a sandbox and recreates its surroundings. Its workspace is kept, unless hard.", Effect: tools.Destroys}, s.reset)
-	tool(s, tools.Def{Name: "destroy_sandbox", Title: "Destroy a sandbox", Description: "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one that is gone is no error.", Effect: tools.Destroys}, s.destroy)
+	tool(s, tools.Def{Name: "create_sandbox", Title: "Make a sandbox",
+		Description: "Makes a sandbox that lasts until destroy_sandbox, and returns its name. " + where, Effect: tools.Adds},
+		s.create)
+	tool(s, tools.Def{Name: "list_sandboxes", Title: "List sandboxes",
+		Description: "Lists the sandboxes that can be used here.", Effect: tools.Reads}, s.list)
+	tool(s, tools.Def{Name: "sandbox_status", Title: "Look at a sandbox",
+		Description: "Says how a sandbox is, which limits hold in it, how much changed in its workspace, and which jobs " +
+			"it has.", Effect: tools.Reads}, s.status)
+	tool(s, tools.Def{Name: "reset_sandbox", Title: "Recreate a sandbox",
+		Description: "Ends what runs in a sandbox and recreates its surroundings. Its workspace is kept, unless hard.",
+		Effect:      tools.Destroys}, s.reset)
+	tool(s, tools.Def{Name: "destroy_sandbox", Title: "Destroy a sandbox",
+		Description: "Ends what runs in a sandbox and removes it with everything that was not applied. Destroying one " +
+			"that is gone is no error.", Effect: tools.Destroys}, s.destroy)
 }
 
 type createIn struct {
@@ -65,7 +74,9 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 	case len(in.AllowHosts) > 0:
 		for _, host := range in.AllowHosts {
 			if !s.o.Network && !slices.Contains(s.o.AllowHosts, host) {
-				return out, fmt.Errorf("this server lets no sandbox reach %q; allow_hosts may name %q, as it was started with --allow-host", tools.Clip(host), s.o.AllowHosts)
+				return out,
+					fmt.Errorf("this server lets no sandbox reach %q; allow_hosts may name %q, as it was started with --allow-host",
+						tools.Clip(host), s.o.AllowHosts)
 			}
 		}
 		if d.Network, err = network.Filtered(in.AllowHosts); err != nil {
@@ -104,7 +115,8 @@ func (s *Server) create(ctx context.Context, in createIn) (out sandboxOut, err e
 func (s *Server) about(i store.SandboxInfo) sandboxOut {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return sandboxOut{Name: i.Name, ID: i.ID, Backend: i.Backend, Workspace: i.Workspace.Source, Network: i.Network.String(), Made: s.made[i.Name]}
+	return sandboxOut{Name: i.Name, ID: i.ID, Backend: i.Backend, Workspace: i.Workspace.Source,
+		Network: i.Network.String(), Made: s.made[i.Name]}
 }
 
 type none struct{}
@@ -146,7 +158,8 @@ func (s *Server) status(ctx context.Context, in sandboxIn) (out statusOut, err e
 	if err != nil {
 		return out, tools.Explain(err)
 	}
-	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem, Limits: []result.Limit{},
+	out = statusOut{sandboxOut: s.about(st.SandboxInfo), State: st.Condition, Problem: st.Problem,
+		Limits:  []result.Limit{},
 		Changes: st.Changes, Jobs: s.jobs.Of(in.Sandbox)}
 	if len(st.Limits) > 0 {
 		err = json.Unmarshal(st.Limits, &out.Limits)

@@ -23,10 +23,15 @@ const (
 
 // reviewTools are the tools that show and bring back what a sandbox changed.
 func (s *Server) reviewTools() {
-	tool(s, tools.Def{Name: "diff", Title: "Show what changed", Description: "Shows what differs between a sandbox's workspace and the project that it was made on: a list of changes and a patch, each with a page of its own.", Effect: tools.Reads}, s.diff)
+	tool(s, tools.Def{Name: "diff", Title: "Show what changed",
+		Description: "Shows what differs between a sandbox's workspace and the project that it was made on: a list of " +
+			"changes and a patch, each with a page of its own.", Effect: tools.Reads}, s.diff)
 	if s.o.Ledger != nil {
-		tool(s, tools.Def{Name: "apply", Title: "Bring changes back", Description: "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and below \"paths\"; everything or nothing. " +
-			"What the project's side changed as well is a conflict and never overwritten; \"merge\" joins texts that were changed in different places. The user can take it back.", Effect: tools.Destroys}, s.apply)
+		tool(s, tools.Def{Name: "apply", Title: "Bring changes back",
+			Description: "Brings what changed in a sandbox back to its project on the host: all of it, or what is at and " +
+				"below \"paths\"; everything or nothing. " +
+				"What the project's side changed as well is a conflict and never overwritten; \"merge\" joins texts that were " +
+				"changed in different places. The user can take it back.", Effect: tools.Destroys}, s.apply)
 	}
 }
 
@@ -61,7 +66,8 @@ func (s *Server) diff(ctx context.Context, in diffIn) (out diffOut, err error) {
 	if err := s.may(in.Sandbox); err != nil {
 		return out, err
 	}
-	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Shared, review.Options{Paths: in.Paths, Merge: in.Merge})
+	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Shared,
+		review.Options{Paths: in.Paths, Merge: in.Merge})
 	if err != nil {
 		return out, tools.Explain(err)
 	}
@@ -143,7 +149,8 @@ func (s *Server) apply(ctx context.Context, in applyIn) (out applyOut, err error
 	if slices.ContainsFunc(s.jobs.Of(in.Sandbox), func(j tools.JobOut) bool { return j.Running }) {
 		return out, fmt.Errorf("commands run in sandbox %s; wait for them, or end them with stop_job", in.Sandbox)
 	}
-	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Exclusive, review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
+	r, err := workspace.OpenReview(ctx, s.o.Manager, in.Sandbox, sandbox.Exclusive,
+		review.Options{Paths: in.Paths, Merge: in.Merge, Keep: s.o.Ledger.Dir()})
 	if err != nil {
 		return out, tools.Explain(err)
 	}

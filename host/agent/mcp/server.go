@@ -96,7 +96,8 @@ func (s *Server) ServeStdio(ctx context.Context) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		what = "stdin ended in the middle of a message"
 	}
-	return fmt.Errorf("%s: each is a JSON object in a line of its own, with \"jsonrpc\": \"2.0\" and at most %d MiB; a client writes them, docs/mcp.md shows how to add hutch to one", what, maxRequest>>20)
+	return fmt.Errorf("%s: each is a JSON object in a line of its own, with \"jsonrpc\": \"2.0\" and at most %d MiB; a "+
+		"client writes them, docs/mcp.md shows how to add hutch to one", what, maxRequest>>20)
 }
 
 // Close ends all jobs, and destroys the sandboxes that were made, unless Options.Keep. It returns those that are left.
@@ -129,7 +130,8 @@ func (s *Server) may(name string) error {
 	if name == "" {
 		return errors.New("no sandbox is named; create_sandbox makes one, and list_sandboxes lists those that there are")
 	}
-	return fmt.Errorf("there is no sandbox %q here; create_sandbox makes one, and list_sandboxes lists those that there are", tools.Clip(name))
+	return fmt.Errorf("there is no sandbox %q here; create_sandbox makes one, and list_sandboxes lists those that "+
+		"there are", tools.Clip(name))
 }
 
 // boxTools are the tools for what is in a sandbox: those of package tools, with an argument that names the sandbox.
@@ -147,7 +149,8 @@ func (s *Server) boxTools() {
 		in.Required = append(in.Required, "sandbox")
 		d := s.describe(t.Def)
 		d.InputSchema, d.OutputSchema = in, out
-		mcp.AddTool(s.server, d, func(ctx context.Context, q *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(s.server, d, func(ctx context.Context, q *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult,
+			any, error) {
 			defer progress(ctx, q)()
 			name, _ := args["sandbox"].(string)
 			if err := s.may(name); err != nil {
@@ -174,7 +177,8 @@ func (s *Server) boxTools() {
 
 // tool adds one tool.
 func tool[In, Out any](s *Server, d tools.Def, fn func(ctx context.Context, in In) (Out, error)) {
-	mcp.AddTool(s.server, s.describe(d), func(ctx context.Context, q *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+	mcp.AddTool(s.server, s.describe(d), func(ctx context.Context, q *mcp.CallToolRequest, in In) (*mcp.CallToolResult,
+		Out, error) {
 		defer progress(ctx, q)()
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -202,7 +206,8 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 	if c.RemoverOf != nil {
 		awaitServer()
 	}
-	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch, Warn: func(line string) { note("%s", line) }})
+	s, err := session.Open(session.Options{Version: c.Version, Executable: c.Hutch,
+		Warn: func(line string) { note("%s", line) }})
 	if err != nil {
 		return err
 	}
@@ -221,7 +226,8 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		return err
 	}
 	manager := sandbox.Options{
-		Run:     run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), TakeBase: review.WriteBase},
+		Run: run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
+			TakeBase: review.WriteBase},
 		Destroy: s.Destroy,
 	}
 	if c.RemoverOf != nil {
@@ -292,7 +298,9 @@ func tokenOf(c *call.Call) (token string, made bool, err error) {
 		return rand.Text(), true, nil
 	}
 	if len(token) < minToken {
-		return "", false, fmt.Errorf("%s: the token has %d characters, and needs %d; head -c 24 /dev/urandom | base64 makes one", where, len(token), minToken)
+		return "", false,
+			fmt.Errorf("%s: the token has %d characters, and needs %d; head -c 24 /dev/urandom | base64 makes one", where,
+				len(token), minToken)
 	}
 	return token, false, nil
 }
@@ -311,7 +319,8 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	ip := net.ParseIP(host)
 	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("%q is not this machine alone; only loopback addresses are served, such as 127.0.0.1:8181", addr)
+		return nil, fmt.Errorf("%q is not this machine alone; only loopback addresses are served, such as 127.0.0.1:8181",
+			addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -328,7 +337,8 @@ func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) er
 	if len(token) < minToken {
 		return fmt.Errorf("the token has less than %d characters", minToken)
 	}
-	srv := &http.Server{Handler: s.handler(l.Addr().(*net.TCPAddr).Port, token), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	srv := &http.Server{Handler: s.handler(l.Addr().(*net.TCPAddr).Port, token), ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes: 64 << 10}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

@@ -86,9 +86,11 @@ func (m *Meter) take() (time.Duration, error) {
 	case m.spent.Turns >= m.budget.Turns:
 		return 0, &BudgetError{What: "turns", Used: strconv.Itoa(m.spent.Turns), Limit: strconv.Itoa(m.budget.Turns)}
 	case tokens >= m.budget.Tokens:
-		return 0, &BudgetError{What: "tokens", Used: strconv.FormatInt(tokens, 10), Limit: strconv.FormatInt(m.budget.Tokens, 10)}
+		return 0, &BudgetError{What: "tokens", Used: strconv.FormatInt(tokens, 10),
+			Limit: strconv.FormatInt(m.budget.Tokens, 10)}
 	case used >= m.budget.Time:
-		return 0, &BudgetError{What: "time", Used: time.Duration(used).Round(time.Second).String(), Limit: m.budget.Time.String()}
+		return 0, &BudgetError{What: "time", Used: time.Duration(used).Round(time.Second).String(),
+			Limit: m.budget.Time.String()}
 	}
 	m.spent.Turns++
 	return time.Duration(m.budget.Time - used), nil

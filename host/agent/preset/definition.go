@@ -90,8 +90,8 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 	return d, unset, nil
 }
 
-// reach returns a URL of this machine as a sandbox has to write it, and the rule for its host. This machine's loopback is
-// [rules.Host] there.
+// reach returns a URL of this machine as a sandbox has to write it, and the rule for its host. This machine's loopback
+// is [rules.Host] there.
 func reach(base string) (inside, rule string, err error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Hostname() == "" {
@@ -139,7 +139,8 @@ func (p *Preset) Fill(dir string) error {
 
 // Command is what starts the agent: interactive, or unattended with a prompt; again goes on with its last session.
 // environ is as in [Options].
-func (p *Preset) Command(prog *Program, prompt string, again bool, more []string, environ func(string) string) ([]string, error) {
+func (p *Preset) Command(prog *Program, prompt string, again bool, more []string,
+	environ func(string) string) ([]string, error) {
 	argv := []string{prog.Path}
 	switch {
 	case prompt != "" && len(p.Prompt) == 0:

@@ -25,7 +25,8 @@ type NotFoundError struct{ Program string }
 func (e *NotFoundError) Error() string { return fmt.Sprintf("%s is not installed", e.Program) }
 
 // Find finds a program in PATH, follows its links, and adds the directories that it needs: the tree of packages that it
-// belongs to (node_modules, or a virtual environment of Python), or the directory that it lies in, and that of the interpreter which its first line names.
+// belongs to (node_modules, or a virtual environment of Python), or the directory that it lies in, and that of the
+// interpreter which its first line names.
 func Find(program string) (*Program, error) {
 	path, err := resolve(program)
 	if err != nil {
@@ -94,7 +95,8 @@ func (p *Program) need(dir string) (bool, error) {
 // CheckProject refuses a project that the user's home directory belongs to: the agent would read all of it.
 func CheckProject(dir string) error {
 	if holdsHome(dir) {
-		return fmt.Errorf("%s has your home directory in it, which the agent would read: go to the directory of a project", dir)
+		return fmt.Errorf("%s has your home directory in it, which the agent would read: go to the directory of a project",
+			dir)
 	}
 	return nil
 }
@@ -127,8 +129,8 @@ func tree(path string) string {
 	return filepath.Dir(path)
 }
 
-// interpreterOf reads the first line of a script; "" for a binary. A script that starts /usr/bin/env is run by what that
-// starts.
+// interpreterOf reads the first line of a script; "" for a binary. A script that starts /usr/bin/env is run by what
+// that starts.
 func interpreterOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,7 +147,10 @@ func interpreterOf(path string) (string, error) {
 	}
 	fields := strings.Fields(words)
 	if len(fields) > 0 && filepath.Base(fields[0]) == "env" {
-		fields = slices.DeleteFunc(fields[1:], func(s string) bool { return strings.HasPrefix(s, "-") || strings.Contains(s, "=") })
+		fields = slices.DeleteFunc(fields[1:], func(s string) bool {
+			return strings.HasPrefix(s, "-") ||
+				strings.Contains(s, "=")
+		})
 	}
 	if len(fields) == 0 {
 		return "", fmt.Errorf("%s: its first line names no interpreter", path)

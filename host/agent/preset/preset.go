@@ -120,8 +120,8 @@ func Names(dir string) ([]string, error) {
 }
 
 // Load reads a preset: that of the user in dir, the one that hutch brings, or the file that name is the path of, which
-// ends in .hcl. Such a file may not have the name of another preset, whose home directory it would share. The error is an [*UnknownError], or has
-// diagnostics ([diag.Diagnostics]) when the file is wrong.
+// ends in .hcl. Such a file may not have the name of another preset, whose home directory it would share. The error is
+// an [*UnknownError], or has diagnostics ([diag.Diagnostics]) when the file is wrong.
 func Load(dir, name string) (*Preset, error) {
 	known, err := Names(dir)
 	if err != nil {
@@ -129,7 +129,8 @@ func Load(dir, name string) (*Preset, error) {
 	}
 	if base, isFile := strings.CutSuffix(filepath.Base(name), ".hcl"); isFile {
 		if !namePattern.MatchString(base) || slices.Contains(known, base) {
-			return nil, fmt.Errorf("%s: want another name for the file: up to 32 of a-z, 0-9 and -, and none of %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%s: want another name for the file: up to 32 of a-z, 0-9 and -, and none of %s", name,
+				strings.Join(known, ", "))
 		}
 		data, err := os.ReadFile(name)
 		if err != nil {

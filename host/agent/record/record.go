@@ -53,7 +53,8 @@ type Loop struct {
 // Begin makes the record of a new loop.
 func Begin(s *store.Store, n New) (*Loop, error) {
 	if n.Kind != store.KindGenerate && n.Kind != store.KindCycle {
-		return nil, fmt.Errorf("a loop of kind %.40q cannot be recorded: it is %s or %s", n.Kind, store.KindGenerate, store.KindCycle)
+		return nil, fmt.Errorf("a loop of kind %.40q cannot be recorded: it is %s or %s", n.Kind, store.KindGenerate,
+			store.KindCycle)
 	}
 	l := &Loop{store: s, secret: redact.New(n.Secrets...)}
 	run, err := s.CreateRun(store.NewRun{
@@ -107,7 +108,8 @@ func (l *Loop) ModelCall(c ModelCall) (int, error) {
 	} else {
 		answer := c.Answer
 		file.Answer = &answer
-		said.Stop, said.Usage, said.Model, said.RequestID, said.Retries, said.Tools = answer.Stop, answer.Usage, shorten(answer.Model), shorten(answer.RequestID), answer.Retries, len(answer.Calls)
+		said.Stop, said.Usage, said.Model, said.RequestID, said.Retries, said.Tools = answer.Stop, answer.Usage,
+			shorten(answer.Model), shorten(answer.RequestID), answer.Retries, len(answer.Calls)
 	}
 	ans, err := l.write(fmt.Sprintf("%04d.answer.json", n), file)
 	if err != nil {
@@ -140,12 +142,14 @@ func (l *Loop) ToolCall(c ToolCall) error {
 		return errors.New("a tool was called before the model was asked")
 	}
 	n := l.tools + 1
-	file := toolFile{Schema: ToolSchema, ID: c.Call.ID, Name: c.Call.Name, Arguments: c.Call.Arguments, Result: c.Result.Text, IsError: c.Result.IsError}
+	file := toolFile{Schema: ToolSchema, ID: c.Call.ID, Name: c.Call.Name, Arguments: c.Call.Arguments,
+		Result: c.Result.Text, IsError: c.Result.IsError}
 	ref, err := l.write(fmt.Sprintf("%04d.tool-%02d.json", l.calls, n), file)
 	if err != nil {
 		return err
 	}
-	said := ToolCallData{Call: l.calls, N: n, ID: shorten(c.Call.ID), Name: shorten(c.Call.Name), IsError: c.Result.IsError, Started: c.Started.UTC(), Milliseconds: c.Took.Milliseconds()}
+	said := ToolCallData{Call: l.calls, N: n, ID: shorten(c.Call.ID), Name: shorten(c.Call.Name),
+		IsError: c.Result.IsError, Started: c.Started.UTC(), Milliseconds: c.Took.Milliseconds()}
 	if said.Run, said.Head, err = l.headOf(c.Run); err != nil {
 		return err
 	}
@@ -255,7 +259,8 @@ type Client struct {
 func (c *Client) Answer(ctx context.Context, req model.Request, delta func(string)) (model.Answer, error) {
 	began := time.Now()
 	answer, err := c.Client.Answer(ctx, req, delta)
-	_, c.Err = c.Loop.ModelCall(ModelCall{Request: req, Shortened: c.Shortened, Answer: answer, Err: err, Started: began, Took: time.Since(began)})
+	_, c.Err = c.Loop.ModelCall(ModelCall{Request: req, Shortened: c.Shortened, Answer: answer, Err: err, Started: began,
+		Took: time.Since(began)})
 	return answer, errors.Join(err, c.Err)
 }
 

@@ -95,11 +95,12 @@ func (b *Box) start(ctx context.Context, in RunIn) (*Job, error) {
 	if err != nil {
 		return nil, Explain(err)
 	}
-	j, err := b.Jobs.start(b.Name, Clip(strings.Join(argv, " ")), func(ctx context.Context, j *Job) (*result.Result, error) {
-		defer func() { _ = sb.Close() }()
-		return sb.Run(ctx, sandbox.Command{Parent: b.Parent, Argv: argv, Env: in.Env, Workdir: in.Workdir, Timeout: timeout},
-			run.Streams{Stdin: strings.NewReader(in.Stdin), Stdout: &j.stdout, Stderr: &j.stderr})
-	})
+	j, err := b.Jobs.start(b.Name, Clip(strings.Join(argv, " ")),
+		func(ctx context.Context, j *Job) (*result.Result, error) {
+			defer func() { _ = sb.Close() }()
+			return sb.Run(ctx, sandbox.Command{Parent: b.Parent, Argv: argv, Env: in.Env, Workdir: in.Workdir, Timeout: timeout},
+				run.Streams{Stdin: strings.NewReader(in.Stdin), Stdout: &j.stdout, Stderr: &j.stderr})
+		})
 	if err != nil {
 		return nil, errors.Join(err, sb.Close())
 	}
@@ -290,7 +291,8 @@ func (j *Jobs) Close(ctx context.Context) {
 }
 
 // start runs fn as a job, which ends when fn returns.
-func (j *Jobs) start(sandbox, command string, fn func(ctx context.Context, job *Job) (*result.Result, error)) (*Job, error) {
+func (j *Jobs) start(sandbox, command string, fn func(ctx context.Context, job *Job) (*result.Result, error)) (*Job,
+	error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	running := 0
@@ -316,7 +318,8 @@ func (j *Jobs) start(sandbox, command string, fn func(ctx context.Context, job *
 		}
 	})
 	ctx, cancel := context.WithCancel(j.ctx)
-	n := &Job{id: "job-" + strconv.Itoa(j.next), sandbox: sandbox, command: command, began: time.Now(), cancel: cancel, done: make(chan struct{})}
+	n := &Job{id: "job-" + strconv.Itoa(j.next), sandbox: sandbox, command: command, began: time.Now(), cancel: cancel,
+		done: make(chan struct{})}
 	j.next++
 	j.all = append(j.all, n)
 	j.wg.Go(func() {

@@ -174,7 +174,9 @@ func (b *Box) ApplyPatch(ctx context.Context, in ApplyPatchIn) (out ApplyPatchOu
 	switch patch.Format {
 	case ingest.Diff, ingest.V4A, ingest.SearchReplace:
 	default:
-		return out, fmt.Errorf("this is no patch, but files as %s; apply_patch takes a unified diff, a *** Begin Patch block or SEARCH/REPLACE blocks, and write_file a whole file", patch.Format)
+		return out,
+			fmt.Errorf("this is no patch, but files as %s; apply_patch takes a unified diff, a *** Begin Patch block or "+
+				"SEARCH/REPLACE blocks, and write_file a whole file", patch.Format)
 	}
 	out.Files, out.Notes = []PatchedFile{}, patch.Notes
 	_, err = inFiles(ctx, b, func(f *files.Files) (none struct{}, err error) {

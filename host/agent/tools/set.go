@@ -176,7 +176,8 @@ const MaxArguments = 4 << 20
 // is wrong with them.
 func Decode(args string, schema json.RawMessage, in any) error {
 	if len(args) > MaxArguments {
-		return fmt.Errorf("the arguments have %d bytes, at most %s are allowed; do it in several steps", len(args), units.FormatSize(MaxArguments))
+		return fmt.Errorf("the arguments have %d bytes, at most %s are allowed; do it in several steps", len(args),
+			units.FormatSize(MaxArguments))
 	}
 	if strings.TrimSpace(args) == "" {
 		args = "{}" // of a tool that needs none

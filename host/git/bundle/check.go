@@ -46,7 +46,8 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 var (
 	ErrNothingNew = errors.New("it has no commit that this repository lacks")
 	ErrLargeFile  = errors.New("more than ") // before the size that an object may have
-	ErrRewritten  = errors.New("its commits do not build on the one that was sent: history was rewritten, or is that of another repository")
+	ErrRewritten  = errors.New("its commits do not build on the one that was sent: history was rewritten, or is that " +
+		"of another repository")
 )
 
 // Wanted says what is expected of a bundle.
@@ -168,7 +169,8 @@ func (c *Checked) has(ctx context.Context, prerequisites []string) error {
 	if len(prerequisites) == 0 {
 		return nil
 	}
-	out, err := c.quarantine.Do(ctx, git.Call{Stdin: strings.NewReader(strings.Join(prerequisites, "\n") + "\n")}, "cat-file", "--batch-check=%(objecttype)")
+	out, err := c.quarantine.Do(ctx, git.Call{Stdin: strings.NewReader(strings.Join(prerequisites, "\n") + "\n")},
+		"cat-file", "--batch-check=%(objecttype)")
 	if err != nil {
 		return err
 	}
@@ -223,7 +225,8 @@ func (c *Checked) follow(ctx context.Context, w Wanted) error {
 		}
 		return err
 	}
-	out, err := q.Run(ctx, "rev-list", "--count", "--max-count="+strconv.FormatInt(w.Caps.Commits+1, 10), c.Commit, "^"+w.Base)
+	out, err := q.Run(ctx, "rev-list", "--count", "--max-count="+strconv.FormatInt(w.Caps.Commits+1, 10), c.Commit,
+		"^"+w.Base)
 	if err != nil {
 		return err
 	}
@@ -249,7 +252,8 @@ func (c *Checked) look(ctx context.Context, w Wanted) error {
 		seen[e.mode+e.path] = true
 		past = append(past, e)
 		return e.check()
-	}, git.Call{Stdin: strings.NewReader(commits + "\n")}, "diff-tree", "--stdin", "-r", "-m", "--root", "-z", "--raw", "--no-renames", "--no-commit-id", "--full-index")
+	}, git.Call{Stdin: strings.NewReader(commits + "\n")}, "diff-tree", "--stdin", "-r", "-m", "--root", "-z", "--raw",
+		"--no-renames", "--no-commit-id", "--full-index")
 	if err != nil {
 		return err
 	}
@@ -365,7 +369,8 @@ func (c *Checked) judge(ctx context.Context, base string, tip, past []entry) err
 				continue
 			}
 			// A link in a directory's place is git's to see: it writes through none.
-			if x := (judge.Landed{Path: changes[i].Path, Finding: f}); f.Rule != judge.Escapes && (i < len(tip) || f.Rule == judge.Git) && !seen[x] {
+			if x := (judge.Landed{Path: changes[i].Path, Finding: f}); f.Rule != judge.Escapes &&
+				(i < len(tip) || f.Rule == judge.Git) && !seen[x] {
 				seen[x] = true
 				c.Findings = append(c.Findings, x)
 			}

@@ -175,7 +175,8 @@ func (c Caps) filled() Caps {
 	for _, d := range []struct {
 		v   *int64
 		def int64
-	}{{&c.Bytes, 1 << 30}, {&c.Objects, 1_000_000}, {&c.Object, 100 << 20}, {&c.Total, 8 << 30}, {&c.Commits, 10_000}, {&c.Paths, 200_000}} {
+	}{{&c.Bytes, 1 << 30}, {&c.Objects, 1_000_000}, {&c.Object, 100 << 20}, {&c.Total, 8 << 30}, {&c.Commits, 10_000},
+		{&c.Paths, 200_000}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}

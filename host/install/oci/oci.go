@@ -98,9 +98,11 @@ func (s *Repository) explain(err error, version string) error {
 	case errors.Is(err, errdef.ErrNotFound), answer != nil && answer.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s: %w", where, careful.ErrNone)
 	case answer != nil && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		return fmt.Errorf("%s: the registry does not let you in (%d %s): docker login %s", where, answer.StatusCode, http.StatusText(answer.StatusCode), s.repo.Reference.Registry)
+		return fmt.Errorf("%s: the registry does not let you in (%d %s): docker login %s", where, answer.StatusCode,
+			http.StatusText(answer.StatusCode), s.repo.Reference.Registry)
 	case errors.Is(err, auth.ErrBasicCredentialNotFound):
-		return fmt.Errorf("%s: the registry wants to know who you are, and docker's configuration has nothing for it: docker login %s", where, s.repo.Reference.Registry)
+		return fmt.Errorf("%s: the registry wants to know who you are, and docker's configuration has nothing for it: "+
+			"docker login %s", where, s.repo.Reference.Registry)
 	}
 	return fmt.Errorf("%s: %w", where, err)
 }
@@ -183,7 +185,8 @@ func (s *Repository) fetch(ctx context.Context, from content.Fetcher, d ocispec.
 
 // Archive copies one archive of a version, at most a.Size bytes and one more. It does not check them.
 func (s *Repository) Archive(ctx context.Context, version string, a release.Archive, w io.Writer) error {
-	d := ocispec.Descriptor{MediaType: TypeTarGz, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256), Size: a.Size}
+	d := ocispec.Descriptor{MediaType: TypeTarGz, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256),
+		Size: a.Size}
 	r, err := s.repo.Blobs().Fetch(ctx, d)
 	if err != nil {
 		return s.explain(err, version)
@@ -195,10 +198,12 @@ func (s *Repository) Archive(ctx context.Context, version string, a release.Arch
 
 // Push stores a release under its version as tag, and returns the digest of the index. It replaces none: a version that
 // was published once may be in lock files.
-func (s *Repository) Push(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (string, error) {
+func (s *Repository) Push(ctx context.Context, m *release.Manifest, raw, signature []byte,
+	open func(release.Archive) (io.ReadCloser, error)) (string, error) {
 	switch _, err := s.repo.Resolve(ctx, m.Version); {
 	case err == nil:
-		return "", fmt.Errorf("%s:%s is there already: a version is published once, because lock files hold its hashes", s.repo.Reference.Repository, m.Version)
+		return "", fmt.Errorf("%s:%s is there already: a version is published once, because lock files hold its hashes",
+			s.repo.Reference.Repository, m.Version)
 	case !errors.Is(err, errdef.ErrNotFound):
 		return "", s.explain(err, m.Version)
 	}
@@ -209,7 +214,8 @@ func (s *Repository) Push(ctx context.Context, m *release.Manifest, raw, signatu
 	return d.Digest.String(), nil
 }
 
-func (s *Repository) pushAll(ctx context.Context, m *release.Manifest, raw, signature []byte, open func(release.Archive) (io.ReadCloser, error)) (d ocispec.Descriptor, err error) {
+func (s *Repository) pushAll(ctx context.Context, m *release.Manifest, raw, signature []byte,
+	open func(release.Archive) (io.ReadCloser, error)) (d ocispec.Descriptor, err error) {
 	if err := s.pushBlob(ctx, ocispec.DescriptorEmptyJSON, bytes.NewReader(ocispec.DescriptorEmptyJSON.Data)); err != nil {
 		return d, err
 	}
@@ -217,7 +223,8 @@ func (s *Repository) pushAll(ctx context.Context, m *release.Manifest, raw, sign
 	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: TypeBackend, Annotations: notes}
 	index.SchemaVersion = 2
 	for _, a := range m.Archives {
-		layer := ocispec.Descriptor{MediaType: TypeTarGz, Size: a.Size, Digest: digest.NewDigestFromEncoded(digest.SHA256, a.SHA256),
+		layer := ocispec.Descriptor{MediaType: TypeTarGz, Size: a.Size,
+			Digest:      digest.NewDigestFromEncoded(digest.SHA256, a.SHA256),
 			Annotations: map[string]string{ocispec.AnnotationTitle: a.File}}
 		f, err := open(a)
 		if err != nil {
@@ -268,8 +275,10 @@ func (s *Repository) pushBlob(ctx context.Context, d ocispec.Descriptor, r io.Re
 	return s.repo.Blobs().Push(ctx, d, r)
 }
 
-func (s *Repository) pushManifest(ctx context.Context, artifact string, layers ...ocispec.Descriptor) (ocispec.Descriptor, error) {
-	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact, Config: ocispec.DescriptorEmptyJSON, Layers: layers}
+func (s *Repository) pushManifest(ctx context.Context, artifact string,
+	layers ...ocispec.Descriptor) (ocispec.Descriptor, error) {
+	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact,
+		Config: ocispec.DescriptorEmptyJSON, Layers: layers}
 	m.SchemaVersion = 2
 	m.Config.Data = nil
 	doc, err := json.Marshal(m)

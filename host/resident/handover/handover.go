@@ -1,5 +1,5 @@
-// Package handover is the client of package resident. It imports nothing but a little of the standard library, so that a
-// program can hand its command over before Go initialises the rest of it, which takes longer than all that the client
+// Package handover is the client of package resident. It imports nothing but a little of the standard library, so that
+// a program can hand its command over before Go initialises the rest of it, which takes longer than all that the client
 // does: neither package strings nor encoding/binary, because with unicode and reflect, which those import, half of the
 // program comes first.
 package handover
@@ -43,7 +43,8 @@ var ErrAbsent = errors.New("hutch serve is not running")
 // Dir is the directory of the resident's socket: private, the same for all processes of a user, and never shown to a
 // sandbox. It need not exist.
 func Dir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && dir[0] == '/' && len(dir) < 80 { // it must fit into the address of a socket
+	// it must fit into the address of a socket
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && dir[0] == '/' && len(dir) < 80 {
 		return dir + "/hutch/serve"
 	}
 	return "/tmp/hutch-" + strconv.Itoa(os.Geteuid()) + "-serve"
@@ -166,8 +167,8 @@ var Signals = make(chan os.Signal, 2)
 // Catch has Signals get signals. It takes a while, for Go starts a thread.
 func Catch() { signal.Notify(Signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
 
-// Do has the resident execute a command, and passes on Signals meanwhile. taken is false when the caller must execute it
-// itself; why says the reason, "" when no resident runs.
+// Do has the resident execute a command, and passes on Signals meanwhile. taken is false when the caller must execute
+// it itself; why says the reason, "" when no resident runs.
 func Do(args []string) (code int, taken bool, why string) {
 	conn, err := Dial()
 	if err != nil {
@@ -191,7 +192,8 @@ func Do(args []string) (code int, taken bool, why string) {
 	Catch() // before anything happens that a signal has to end in order
 	umask := syscall.Umask(0)
 	syscall.Umask(umask)
-	r := Request{Identity: me, Umask: umask, Args: args, Env: os.Environ(), Files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
+	r := Request{Identity: me, Umask: umask, Args: args, Env: os.Environ(),
+		Files: []*os.File{dir, os.Stdin, os.Stdout, os.Stderr}}
 	err = r.Send(conn)
 	dir.Close()
 	// One that refuses may have closed the connection before it read everything.
@@ -218,20 +220,25 @@ func unable(args []string) string {
 		if a == "--" {
 			break
 		}
-		interactive = interactive || a == "--tty" || a == "--interactive" || len(a) > 1 && a[0] == '-' && a[1] != '-' && holds(a, "it")
+		interactive = interactive || a == "--tty" || a == "--interactive" ||
+			len(a) > 1 && a[0] == '-' && a[1] != '-' && holds(a, "it")
 	}
 	for fd := range uintptr(3) {
 		var attributes syscall.Termios
-		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TCGETS, uintptr(unsafe.Pointer(&attributes))); errno == 0 { // a terminal
+		// a terminal
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TCGETS,
+			uintptr(unsafe.Pointer(&attributes))); errno == 0 {
 			if interactive {
 				return "-i and -t need this terminal as their own"
 			}
 			var group int32
-			if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP, uintptr(unsafe.Pointer(&group))); errno != 0 || int(group) != syscall.Getpgrp() {
+			if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TIOCGPGRP,
+				uintptr(unsafe.Pointer(&group))); errno != 0 || int(group) != syscall.Getpgrp() {
 				return "this is a background job of its terminal"
 			}
 		}
-		if flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0); errno != 0 || flags&syscall.O_NONBLOCK != 0 {
+		if flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0); errno != 0 ||
+			flags&syscall.O_NONBLOCK != 0 {
 			return "descriptor " + strconv.Itoa(int(fd)) + " does not block"
 		}
 	}
@@ -271,7 +278,8 @@ func follow(conn *os.File, worker int) int {
 		select {
 		case e := <-ended:
 			if e.err != nil {
-				_, _ = os.Stderr.WriteString("hutch: the process of hutch serve that executed the command ended (" + e.err.Error() + "); hutch gc removes what it left\n")
+				_, _ = os.Stderr.WriteString("hutch: the process of hutch serve that executed the command ended (" +
+					e.err.Error() + "); hutch gc removes what it left\n")
 				return Lost
 			}
 			return e.code

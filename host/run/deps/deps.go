@@ -44,10 +44,12 @@ var installers = map[string][]Installer{
 			Name:    "uv",
 			Version: []string{"uv", "--version"},
 			Install: func(dir string, packages []string) []string {
-				return append([]string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--"}, packages...)
+				return append([]string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache",
+					"--"}, packages...)
 			},
 			Locked: func(dir, from string) []string {
-				return []string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache", "--require-hashes", "-r", from + "/requirements.txt"}
+				return []string{"uv", "pip", "install", "--python", "python3", "--target", dir, "--no-config", "--no-cache",
+					"--require-hashes", "-r", from + "/requirements.txt"}
 			},
 			Before:      "--exclude-newer=",
 			Env:         map[string]string{"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"},
@@ -85,7 +87,8 @@ var installers = map[string][]Installer{
 			// By itself npm tries for more than a minute, also what cannot become better, such as a certificate.
 			Env: map[string]string{
 				"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": "/dev/null/none",
-				"npm_config_fetch_retries": "2", "npm_config_fetch_retry_mintimeout": "500", "npm_config_fetch_retry_maxtimeout": "4000",
+				"npm_config_fetch_retries": "2", "npm_config_fetch_retry_mintimeout": "500",
+				"npm_config_fetch_retry_maxtimeout": "4000",
 			},
 			Interpreter: "node",
 		},

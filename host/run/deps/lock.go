@@ -58,7 +58,9 @@ func requirements(text string) (*Lock, error) {
 		case !pinned.MatchString(name):
 			return nil, fmt.Errorf("%.100q does not pin a version: want NAME==VERSION --hash=sha256:DIGEST", bare)
 		case bare == line:
-			return nil, fmt.Errorf("%.100q has no --hash: write the file with pip-compile --generate-hashes or uv pip compile --generate-hashes", bare)
+			return nil,
+				fmt.Errorf("%.100q has no --hash: write the file with pip-compile --generate-hashes or uv pip compile "+
+					"--generate-hashes", bare)
 		}
 		l.Packages = append(l.Packages, name)
 	}
@@ -79,7 +81,8 @@ func packageLock(text string) (*Lock, error) {
 	}
 	project, ok := lock.Packages[""]
 	if !ok {
-		return nil, errors.New("it is not a package-lock.json of npm 7 or newer: write it again with npm install --package-lock-only")
+		return nil,
+			errors.New("it is not a package-lock.json of npm 7 or newer: write it again with npm install --package-lock-only")
 	}
 	l := &Lock{Files: map[string]string{"package-lock.json": text, "package.json": string(project)}}
 	for at, raw := range lock.Packages {

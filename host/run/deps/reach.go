@@ -57,7 +57,8 @@ func (s Settings) Reach(ctx context.Context, lang string, packages []string) []s
 }
 
 // ports are those of the schemes that installers know.
-var ports = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "socks5": "1080", "socks5h": "1080"}
+var ports = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "socks5": "1080",
+	"socks5h": "1080"}
 
 // destination returns host and port of a URL, such as git+https://example.org/x.git; "" of anything else.
 func destination(text string) (host, port string) {

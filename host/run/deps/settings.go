@@ -14,13 +14,16 @@ import (
 var passed = map[string][]string{
 	"": {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"},
 	"python": {
-		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX", "PIP_PRE", "PIP_ONLY_BINARY", "PIP_NO_BINARY", "PIP_PREFER_BINARY",
+		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX", "PIP_PRE", "PIP_ONLY_BINARY",
+		"PIP_NO_BINARY", "PIP_PREFER_BINARY",
 		"PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "PIP_CONSTRAINT",
-		"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_NO_INDEX", "UV_HTTP_TIMEOUT", "UV_NATIVE_TLS",
+		"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_NO_INDEX",
+		"UV_HTTP_TIMEOUT", "UV_NATIVE_TLS",
 	},
 	"javascript": {
 		"NPM_CONFIG_REGISTRY", "NPM_CONFIG_STRICT_SSL", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY",
-		"NPM_CONFIG_FETCH_RETRIES", "NPM_CONFIG_FETCH_RETRY_MINTIMEOUT", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT", "NPM_CONFIG_FETCH_TIMEOUT",
+		"NPM_CONFIG_FETCH_RETRIES", "NPM_CONFIG_FETCH_RETRY_MINTIMEOUT", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT",
+		"NPM_CONFIG_FETCH_TIMEOUT",
 	},
 }
 
@@ -44,12 +47,14 @@ var instead = []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", 
 
 // machineBundles is where systems keep the authorities that they trust: Debian, Fedora, SUSE, Alpine.
 var machineBundles = []string{
-	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+	"/etc/ssl/cert.pem",
 }
 
 // forUV are the variables that give uv the user's settings for pip, unless uv has its own.
 var forUV = [][2]string{
-	{"PIP_INDEX_URL", "UV_DEFAULT_INDEX"}, {"PIP_EXTRA_INDEX_URL", "UV_INDEX"}, {"PIP_TRUSTED_HOST", "UV_INSECURE_HOST"}, {"PIP_NO_INDEX", "UV_NO_INDEX"},
+	{"PIP_INDEX_URL", "UV_DEFAULT_INDEX"}, {"PIP_EXTRA_INDEX_URL", "UV_INDEX"}, {"PIP_TRUSTED_HOST", "UV_INSECURE_HOST"},
+	{"PIP_NO_INDEX", "UV_NO_INDEX"},
 }
 
 // Settings are what an installer gets from the user.
@@ -135,7 +140,8 @@ func Fix(lang, output string) string {
 	for _, sign := range []string{"certificate", "_cert", "unable_to_verify", "self-signed", "sslerror"} {
 		if strings.Contains(output, sign) && len(trusted[lang]) > 0 {
 			return "the registry's certificate is not trusted here: let " + trusted[lang][0] +
-				" name a file with the certificate of the authority that signed it, or add that to the machine's (update-ca-certificates)"
+				" name a file with the certificate of the authority that signed it, or add that to the machine's " +
+				"(update-ca-certificates)"
 		}
 	}
 	return "check the names and versions, and that the package registry can be reached"

@@ -188,7 +188,8 @@ func (f *Files) find(name string) (spot, error) {
 	case name == "":
 		return spot{}, refuse(name, ReasonName, "the path is empty")
 	case len(name) >= maxPath:
-		return spot{}, refuse(name[:64]+"...", ReasonName, "the path has %d bytes, at most %d are allowed", len(name), maxPath-1)
+		return spot{}, refuse(name[:64]+"...", ReasonName, "the path has %d bytes, at most %d are allowed", len(name),
+			maxPath-1)
 	case strings.IndexByte(name, 0) >= 0:
 		return spot{}, refuse(name, ReasonName, "the path holds a zero byte")
 	}

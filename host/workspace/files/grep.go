@@ -462,7 +462,8 @@ func required(re *syntax.Regexp) (text string) {
 	switch re.Op {
 	case syntax.OpLiteral:
 		text = string(re.Rune)
-		if re.Flags&syntax.FoldCase != 0 || strings.ContainsRune(text, unicode.ReplacementChar) { // which matches what is not UTF-8
+		// which matches what is not UTF-8
+		if re.Flags&syntax.FoldCase != 0 || strings.ContainsRune(text, unicode.ReplacementChar) {
 			return ""
 		}
 	case syntax.OpCapture, syntax.OpPlus:

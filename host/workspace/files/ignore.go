@@ -42,8 +42,8 @@ func (f *Files) ignorer(ctx context.Context) *ignorer {
 	}}
 }
 
-// skips reports whether a path, relative to the workspace, is ignored by itself. The caller does not go into a directory
-// that is.
+// skips reports whether a path, relative to the workspace, is ignored by itself. The caller does not go into a
+// directory that is.
 func (i *ignorer) skips(name string, isDir bool) bool {
 	if i == nil || name == "." || path.IsAbs(name) {
 		return false

@@ -52,7 +52,8 @@ func typeOf(m fs.FileMode) string {
 func octal(m fs.FileMode) string { return strconv.FormatUint(uint64(0o10000|safefile.Bits(m)), 8)[1:] }
 
 func (s spot) entry(n overlay.Node) Entry {
-	e := Entry{Path: s.at(n.Path).name, Type: typeOf(n.Mode), Size: n.Size, Mode: octal(n.Mode), Layer: string(n.Layer), Target: n.Target}
+	e := Entry{Path: s.at(n.Path).name, Type: typeOf(n.Mode), Size: n.Size, Mode: octal(n.Mode), Layer: string(n.Layer),
+		Target: n.Target}
 	if n.Merged {
 		e.Layer = "merged"
 	}
@@ -122,7 +123,9 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 		r.Max = DefaultMaxEntries
 	}
 	if r.Depth < 0 {
-		return nil, refuse("", ReasonRequest, "a depth of %d makes no sense: 1 is what is directly in the directory, 0 everything", r.Depth)
+		return nil,
+			refuse("", ReasonRequest, "a depth of %d makes no sense: 1 is what is directly in the directory, 0 everything",
+				r.Depth)
 	}
 	if r.Offset < 0 || r.Offset > maxOffset {
 		return nil, refuse("", ReasonRequest, "the offset %d is negative or more than %d", r.Offset, maxOffset)
@@ -139,7 +142,8 @@ func (f *Files) List(ctx context.Context, r ListRequest) (*Listing, error) {
 		i := f.ignorer(ctx)
 		skip = func(rel string, isDir bool) bool { return rel != s.rel && i.skips(s.at(rel).name, isDir) }
 	}
-	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(last*scanFactor, leastScan), Skip: skip}, func(d folder) error {
+	err = s.view.scan(ctx, s.rel, overlay.ScanOptions{Depth: r.Depth, MaxEntries: max(last*scanFactor, leastScan),
+		Skip: skip}, func(d folder) error {
 		if d.err != nil {
 			mu.Lock()
 			defer mu.Unlock()

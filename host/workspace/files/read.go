@@ -79,7 +79,8 @@ func (f *Files) content(ctx context.Context, s spot) ([]byte, *Content, error) {
 func (f *Files) insideHint(s spot, err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Reason == ReasonLinked {
-		e.Hint = fmt.Sprintf("one of its links may be somebody else's file, so that it is not opened from outside; hutch exec %s -- cat %s reads it, and a copy made in the sandbox has one link",
+		e.Hint = fmt.Sprintf("one of its links may be somebody else's file, so that it is not opened from outside; hutch "+
+			"exec %s -- cat %s reads it, and a copy made in the sandbox has one link",
 			f.name(), termsafe.Line(s.abs()))
 	}
 	return err

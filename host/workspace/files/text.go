@@ -25,7 +25,8 @@ func (l *Listing) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-var typeLetters = map[string]string{"file": "-", "directory": "d", "symlink": "l", "fifo": "p", "socket": "s", "device": "c"}
+var typeLetters = map[string]string{"file": "-", "directory": "d", "symlink": "l", "fifo": "p", "socket": "s",
+	"device": "c"}
 
 func (e *Entry) text(size int) string {
 	mode := e.Mode

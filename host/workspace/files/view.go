@@ -130,7 +130,8 @@ func (v *fetched) entries(r *tar.Reader, rel string, each func(overlay.Node, io.
 			return fmt.Errorf("%w: the backend sent more than %d entries", overlay.ErrTooMany, overlay.DefaultMaxEntries)
 		}
 		name := path.Clean(h.Name)
-		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || strings.IndexByte(name, 0) >= 0 {
+		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") ||
+			strings.IndexByte(name, 0) >= 0 {
 			continue // the tree itself, or an invalid name
 		}
 		fi := h.FileInfo()

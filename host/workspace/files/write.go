@@ -56,7 +56,10 @@ type Written struct {
 // workspace.
 func (f *Files) Write(ctx context.Context, r WriteRequest) (*Written, error) {
 	if r.Mode&^0o755 != 0 {
-		return nil, refuse(r.Path, ReasonRequest, "the mode %s sets bits that are not allowed: only permissions, and for group and others only to read and execute", octal(r.Mode))
+		return nil,
+			refuse(r.Path, ReasonRequest,
+				"the mode %s sets bits that are not allowed: only permissions, and for group and others only to read and execute",
+				octal(r.Mode))
 	}
 	if strings.HasSuffix(r.Path, "/") {
 		return nil, refuse(r.Path, ReasonName, "a path that ends with a slash names a directory")
@@ -127,7 +130,8 @@ func (f *Files) send(ctx context.Context, to spot, old *overlay.Node, mode fs.Fi
 	}
 	var head bytes.Buffer
 	w := tar.NewWriter(&head)
-	h := &tar.Header{Name: path.Base(to.rel), Mode: int64(mode.Perm()), Size: int64(len(data)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+	h := &tar.Header{Name: path.Base(to.rel), Mode: int64(mode.Perm()), Size: int64(len(data)), Typeflag: tar.TypeReg,
+		Format: tar.FormatPAX}
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
@@ -208,7 +212,8 @@ type Replacement struct {
 // whose error is [fs.ErrNotExist] where nothing is. Then all of it is done, or nothing: when something cannot be, what
 // was done before it is taken back. A process that dies in between leaves a part. Nothing else of these tools changes a
 // file meanwhile, and what a program in the sandbox changes is noticed where that can be seen from here.
-func (f *Files) Rewrite(ctx context.Context, work func(read func(name string) ([]byte, fs.FileMode, error)) ([]Replacement, error)) error {
+func (f *Files) Rewrite(ctx context.Context, work func(read func(name string) ([]byte, fs.FileMode,
+	error)) ([]Replacement, error)) error {
 	return f.alone(ctx, func() error {
 		r := &rewrite{f: f, seen: map[string]*original{}}
 		list, err := work(func(name string) ([]byte, fs.FileMode, error) { return r.read(ctx, name) })
@@ -306,7 +311,10 @@ func (r *rewrite) do(ctx context.Context, x Replacement) error {
 		if to.name != path.Clean(x.Path) && to.abs() != path.Clean(x.Path) {
 			return refuse(x.Path, ReasonSymlink, "a symbolic link leads to %s; that is deleted by its own name", to.name)
 		}
-		r.undoing = append(r.undoing, func(ctx context.Context) error { return f.send(ctx, to, nil, o.node.Mode.Perm(), o.data) })
+		r.undoing = append(r.undoing, func(ctx context.Context) error {
+			return f.send(ctx, to, nil, o.node.Mode.Perm(),
+				o.data)
+		})
 		if err := f.sb.Remove(ctx, to.abs(), false); err != nil {
 			return explain(to.name, err)
 		}
@@ -315,7 +323,10 @@ func (r *rewrite) do(ctx context.Context, x Replacement) error {
 	}
 	// Writing it again with its permissions puts back what was there; what was not there goes, with its new directories.
 	if o.node != nil {
-		r.undoing = append(r.undoing, func(ctx context.Context) error { return f.send(ctx, to, nil, o.node.Mode.Perm(), o.data) })
+		r.undoing = append(r.undoing, func(ctx context.Context) error {
+			return f.send(ctx, to, nil, o.node.Mode.Perm(),
+				o.data)
+		})
 	} else {
 		missing := f.missing(ctx, to)
 		r.undoing = append(r.undoing, func(ctx context.Context) error { return f.removeAll(ctx, missing) })
@@ -324,7 +335,8 @@ func (r *rewrite) do(ctx context.Context, x Replacement) error {
 		return explain(to.name, err)
 	}
 	sum := sha256.Sum256(x.Data)
-	r.changes = append(r.changes, Change{Op: OpPatch, Path: to.name, Size: int64(len(x.Data)), SHA256: hex.EncodeToString(sum[:])})
+	r.changes = append(r.changes, Change{Op: OpPatch, Path: to.name, Size: int64(len(x.Data)),
+		SHA256: hex.EncodeToString(sum[:])})
 	return nil
 }
 
@@ -471,7 +483,8 @@ func (out *Edited) apply(name, text string, edits []Edit) (string, error) {
 		case len(at) == 0:
 			return "", noMatch(name, which, text, e.Old)
 		case len(at) > 1 && !e.All:
-			err := refuse(name, ReasonAmbiguous, "%sthe text to replace is there %d times, at %s", which, len(at), describe(linesOf(text, at)))
+			err := refuse(name, ReasonAmbiguous, "%sthe text to replace is there %d times, at %s", which, len(at),
+				describe(linesOf(text, at)))
 			err.Hint = "give more of the text around the one that is meant, or replace all of them"
 			return "", err
 		}

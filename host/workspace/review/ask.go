@@ -116,7 +116,8 @@ func (a *Asker) change(ctx context.Context, r *Review, c *Change) (pick Pick, qu
 		for _, l := range lines {
 			a.tell("  %s", l)
 		}
-		a.tell("What follows leads from the project's version to the sandbox's, and may take back what the project's side changed.")
+		a.tell("What follows leads from the project's version to the sandbox's, and may take back what the project's side " +
+			"changed.")
 	}
 	for _, m := range c.Marks {
 		a.tell("note: %s: %s", Quote(c.Path), m)
@@ -264,7 +265,8 @@ func (a *Asker) key(c *Change, parts []*part, at int) (byte, error) {
 	}
 	keys = append(keys, '?')
 	for range 100 {
-		prompt := fmt.Sprintf("(%d/%d) Apply %s [%s]? ", at+1, len(parts), question(c, parts[at]), strings.Join(strings.Split(string(keys), ""), ","))
+		prompt := fmt.Sprintf("(%d/%d) Apply %s [%s]? ", at+1, len(parts), question(c, parts[at]),
+			strings.Join(strings.Split(string(keys), ""), ","))
 		if a.Style.Color {
 			prompt = termsafe.Paint(true, termsafe.BoldBlue, prompt)
 		}

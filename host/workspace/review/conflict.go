@@ -108,7 +108,8 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 		text := cmp.Or(t.note, "nothing but the mode")
 		if t.text != nil && len(t.text.spans) > 0 {
 			added, removed := t.text.counts()
-			text = fmt.Sprintf("%s, +%d -%d from the project's to the sandbox's", english.Plural(len(t.text.hunks()), "hunk", ""), added, removed)
+			text = fmt.Sprintf("%s, +%d -%d from the project's to the sandbox's",
+				english.Plural(len(t.text.hunks()), "hunk", ""), added, removed)
 		}
 		lines = append(lines, fmt.Sprintf("between the two: %s: hutch diff %s %s", text, r.Subject.Name, name))
 	}
@@ -123,7 +124,8 @@ func (r *Review) Explain(ctx context.Context, c *Change) ([]string, error) {
 				" chooses project, sandbox or both for each place"
 		}
 		if j.why == "" {
-			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply --merge %s applies that", r.Subject.Name, name, r.Subject.Name)
+			merge = fmt.Sprintf("they changed different places: hutch diff --merge %s %s shows them as one, hutch apply "+
+				"--merge %s applies that", r.Subject.Name, name, r.Subject.Name)
 		}
 		lines = append(lines, merge)
 	}
@@ -178,7 +180,8 @@ func (r Resolution) String() string {
 func ParseResolution(s string) (Resolution, error) {
 	i := strings.LastIndexByte(s, ':')
 	if i <= 0 {
-		return Resolution{}, fmt.Errorf("%q: want FILE:CHOICE,CHOICE: project, sandbox or both for each place that both sides changed", s)
+		return Resolution{},
+			fmt.Errorf("%q: want FILE:CHOICE,CHOICE: project, sandbox or both for each place that both sides changed", s)
 	}
 	r := Resolution{Path: s[:i]}
 	for word := range strings.SplitSeq(s[i+1:], ",") {
@@ -289,7 +292,8 @@ func (r *Review) join(ctx context.Context, c *Change) (j joined, project []byte,
 		return joined{why: "only texts that both sides changed can be merged"}, nil, nil
 	}
 	if s.blob == "" {
-		return joined{why: "git does not have it as it was when the sandbox was made; what is to be merged must be committed, or added with git add, before a sandbox is made"}, nil, nil
+		return joined{why: "git does not have it as it was when the sandbox was made; what is to be merged must be " +
+			"committed, or added with git add, before a sandbox is made"}, nil, nil
 	}
 	t, err := r.content(ctx, c, r.project)
 	switch {

@@ -174,7 +174,10 @@ func (e *engine) mkdir(m *move) error {
 	}
 	defer e.project.forget()
 	// At once, for what comes into it takes its owner from it.
-	if err := chown(uid, gid, func() error { return unix.Fchownat(fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) }); err != nil || len(m.to.Xattrs) == 0 {
+	if err := chown(uid, gid, func() error {
+		return unix.Fchownat(fd, name, uid, gid,
+			unix.AT_SYMLINK_NOFOLLOW)
+	}); err != nil || len(m.to.Xattrs) == 0 {
 		return err
 	}
 	d, err := safefile.OpenDirAt(fd, name)
@@ -276,7 +279,8 @@ func (e *engine) here(m *move) (fd int, name string, now Node, err error) {
 	fd, name, err = e.project.parent(m.path)
 	if err == nil {
 		now, err = lookAt(fd, name)
-	} else if e.careful && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLinked)) && m.to.Type == Nothing {
+	} else if e.careful && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errLinked)) &&
+		m.to.Type == Nothing {
 		return -1, "", Node{}, nil
 	}
 	return fd, name, now, err
@@ -435,7 +439,8 @@ func (s *stage) put(size int64, copy func(io.Writer, int64) (safefile.Copied, er
 	limit := min(maxFileBytes, maxStageBytes-s.bytes)
 	if size > limit {
 		return nil, &safefile.Error{Reason: safefile.ReasonTooBig,
-			Detail: fmt.Sprintf("it has %d bytes; %d of one file and %d of all together can be", size, maxFileBytes, int64(maxStageBytes))}
+			Detail: fmt.Sprintf("it has %d bytes; %d of one file and %d of all together can be", size, maxFileBytes,
+				int64(maxStageBytes))}
 	}
 	b := &blob{}
 	var got safefile.Copied
@@ -615,7 +620,8 @@ func (e *engine) write(fd int, tmp string, m *move, old Node) error {
 		err = writeXattrs(out, m.xattrs())
 	}
 	if err == nil {
-		err = unix.Fchmod(out, safefile.Bits(m.to.Mode)) // after the owner: a change of it clears set-id bits; an access control list sets the mode
+		// after the owner: a change of it clears set-id bits; an access control list sets the mode
+		err = unix.Fchmod(out, safefile.Bits(m.to.Mode))
 	}
 	if err == nil && m.to.Mtime != 0 {
 		err = setTimes(fd, tmp, m.to.Mtime)

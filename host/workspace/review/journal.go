@@ -287,7 +287,8 @@ func (l *Ledger) back(dir string, j *journal, project *dir) error {
 	}
 	l.point("back")
 	if len(e.left) > 0 {
-		err := errors.Join(l.rebase(j, project, true), os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, stuckFile)))
+		err := errors.Join(l.rebase(j, project, true), os.Rename(filepath.Join(dir, journalFile),
+			filepath.Join(dir, stuckFile)))
 		return errors.Join(&StuckError{j.Project, e.left, filepath.Join(dir, oldDir)}, err)
 	}
 	// From here on nothing of the project is put back again: its owner may change it before the base can be written.
@@ -304,7 +305,8 @@ func (l *Ledger) restored(dir string, j *journal, project *dir) error {
 		return err
 	}
 	if err := l.rebase(j, project, true); err != nil {
-		return fmt.Errorf("%s is as before the apply, but the base of sandbox %s cannot be written, so the paths of that apply count as changed in the project; the next apply tries again: %w",
+		return fmt.Errorf("%s is as before the apply, but the base of sandbox %s cannot be written, so the paths of that "+
+			"apply count as changed in the project; the next apply tries again: %w",
 			j.Project, j.Sandbox, err)
 	}
 	l.point("rebased")
@@ -320,7 +322,8 @@ type StuckError struct {
 
 // Error implements error.
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("an apply to %s was interrupted, and what it had changed was put back, but for:\n%s\nthe old versions are in %s",
+	return fmt.Sprintf("an apply to %s was interrupted, and what it had changed was put back, but for:\n%s\nthe old "+
+		"versions are in %s",
 		e.Project, strings.Join(e.Left, "\n"), e.Old)
 }
 

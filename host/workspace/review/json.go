@@ -99,7 +99,8 @@ func (s *Sides) Document() *DocumentSides {
 		}
 		return d
 	}
-	return &DocumentSides{BaseKnown: s.BaseKnown, Unmerged: s.Unmerged, Base: side(s.Base), Project: side(s.Project), Sandbox: side(s.Sandbox)}
+	return &DocumentSides{BaseKnown: s.BaseKnown, Unmerged: s.Unmerged, Base: side(s.Base), Project: side(s.Project),
+		Sandbox: side(s.Sandbox)}
 }
 
 // DocumentNode is one side of a change.
@@ -135,7 +136,8 @@ func (r *Review) Document(ctx context.Context) (*Document, error) {
 		i := DocumentItem{
 			Path: c.Path, From: c.From, Kind: c.Kind, Old: documentNode(old), New: documentNode(c.New), Binary: t.binary,
 			Hunks: t.hunks,
-			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(), Marks: c.Marks,
+			Added: t.added, Removed: t.removed, Merged: c.Merged, Conflict: c.Conflict, Sides: c.Sides.Document(),
+			Marks: c.Marks,
 		}
 		if !t.binary {
 			i.Note = t.note

@@ -109,7 +109,8 @@ func (l *Ledger) Apply(ctx context.Context, r *Review, p *Plan) (*Applied, error
 	for _, s := range p.steps {
 		s.Base = baseEntry(r.Subject.Base, s.Path)
 	}
-	return l.commit(ctx, &journal{Sandbox: r.Subject.Name, SandboxID: r.Subject.ID, Project: r.Subject.Project, Steps: p.steps})
+	return l.commit(ctx, &journal{Sandbox: r.Subject.Name, SandboxID: r.Subject.ID, Project: r.Subject.Project,
+		Steps: p.steps})
 }
 
 // commit does the steps of a journal in one transaction. The lock is held.
@@ -160,7 +161,8 @@ func (l *Ledger) commit(ctx context.Context, j *journal) (*Applied, error) {
 	if j.Undoes != "" {
 		final, a.Until, a.NoUndo = undoneFile, time.Time{}, "it is an undo itself"
 	} else if j.OldBytes > KeepBytes {
-		a.Until, a.NoUndo = time.Time{}, fmt.Sprintf("the versions that it replaced have %d bytes, and %d are kept", j.OldBytes, int64(KeepBytes))
+		a.Until, a.NoUndo = time.Time{}, fmt.Sprintf("the versions that it replaced have %d bytes, and %d are kept",
+			j.OldBytes, int64(KeepBytes))
 	}
 	if err := renameSynced(filepath.Join(dir, journalFile), filepath.Join(dir, final), !l.noSync); err != nil {
 		return nil, errors.Join(err, l.back(dir, j, project))
@@ -338,7 +340,8 @@ func (l *Ledger) Undo(ctx context.Context, sandbox string) (*Applied, error) {
 	for _, s := range back {
 		s.Base = baseEntry(base, s.Path)
 	}
-	return l.commit(ctx, &journal{Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Undoes: j.ID, Steps: back})
+	return l.commit(ctx, &journal{Sandbox: j.Sandbox, SandboxID: j.SandboxID, Project: j.Project, Undoes: j.ID,
+		Steps: back})
 }
 
 // Last says what Undo would take back from the sandbox of that name or id: project, paths and until when. The error is

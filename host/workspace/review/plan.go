@@ -167,7 +167,8 @@ func (p *planner) take(ctx context.Context, pick Pick) error {
 	if c.from != nil {
 		p.steps[c.from.Path] = &step{Path: c.from.Path, Old: state{Node: c.from.Old}}
 	}
-	s := &step{Path: c.Path, Old: state{Node: c.Old}, New: state{Node: c.New}, Settled: c.Conflict != "" || c.Merged, part: !pick.Whole || c.Merged}
+	s := &step{Path: c.Path, Old: state{Node: c.Old}, New: state{Node: c.New}, Settled: c.Conflict != "" ||
+		c.Merged, part: !pick.Whole || c.Merged}
 	switch {
 	case !pick.Whole && len(pick.Hunks) == 0 && !pick.Mode:
 		return nil

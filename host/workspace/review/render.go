@@ -76,7 +76,8 @@ func (r *Review) Names(w io.Writer) error {
 const atOnce = 256
 
 // each calls render for the changes, several at a time, and writes what they made in order.
-func (r *Review) each(ctx context.Context, w io.Writer, list []*Change, render func(*Change, *dir, *bytes.Buffer) error) error {
+func (r *Review) each(ctx context.Context, w io.Writer, list []*Change,
+	render func(*Change, *dir, *bytes.Buffer) error) error {
 	workers := max(1, min(runtime.GOMAXPROCS(0), 8))
 	dirs := make([]*dir, workers)
 	for i := range dirs {
@@ -143,11 +144,13 @@ func (s Style) change(b *bytes.Buffer, c *Change, t content) {
 func (s Style) directory(b *bytes.Buffer, c *Change) {
 	switch c.Kind {
 	case Added:
-		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("new directory %s mode %s", Quote(c.Path+"/"), gitMode(c.New))))
+		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("new directory %s mode %s", Quote(c.Path+"/"),
+			gitMode(c.New))))
 	case Deleted:
 		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, "deleted directory "+Quote(c.Path+"/")))
 	default:
-		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"), gitMode(c.Old), gitMode(c.New))))
+		fmt.Fprintf(b, "%s\n", s.paint(termsafe.Bold, fmt.Sprintf("directory %s mode %s to %s", Quote(c.Path+"/"),
+			gitMode(c.Old), gitMode(c.New))))
 	}
 }
 

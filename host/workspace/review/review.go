@@ -430,7 +430,10 @@ func (r *Review) pairRenames(ctx context.Context) error {
 					}
 					sum = copied.SHA256
 				}
-				i := slices.IndexFunc(gone[sum], func(g *Change) bool { return !sameName || path.Base(g.Path) == path.Base(c.Path) })
+				i := slices.IndexFunc(gone[sum], func(g *Change) bool {
+					return !sameName ||
+						path.Base(g.Path) == path.Base(c.Path)
+				})
 				if i < 0 {
 					continue
 				}

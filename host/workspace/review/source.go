@@ -165,7 +165,8 @@ func (s *remote) changes(ctx context.Context) ([]overlay.Difference, error) {
 		switch {
 		case c.Kind == overlay.Deleted:
 		case !ok:
-			return nil, fmt.Errorf("the backend lists %s as %s and does not send it: it may have changed just then", Quote(c.Path), c.Kind)
+			return nil, fmt.Errorf("the backend lists %s as %s and does not send it: it may have changed just then",
+				Quote(c.Path), c.Kind)
 		default:
 			if f.left != "" {
 				f.node.Size = c.Size
@@ -199,7 +200,8 @@ func (s *remote) take(ctx context.Context, t *tar.Reader, wanted map[string]bool
 		if !wanted[name] || !safefile.Local(name) {
 			continue
 		}
-		f := remoteFile{node: Node{Stat: safefile.Stat{Mode: safefile.ModeOf(uint32(h.Mode) & 0o7777), Mtime: h.ModTime.UnixNano()}}}
+		f := remoteFile{node: Node{Stat: safefile.Stat{Mode: safefile.ModeOf(uint32(h.Mode) & 0o7777),
+			Mtime: h.ModTime.UnixNano()}}}
 		if reason, detail := tree.LeftOut(h); reason == safefile.ReasonTooBig && h.Typeflag != tar.TypeDir {
 			f.node.Type, f.left = File, detail
 			s.files[name] = f
@@ -246,7 +248,8 @@ func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (
 		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: f.left}
 	}
 	if f.at == "" || f.node.Size > max {
-		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig, Detail: fmt.Sprintf("it has %d bytes, at most %d are taken", f.node.Size, min(max, maxFileBytes))}
+		return safefile.Copied{}, &safefile.Error{Path: p, Reason: safefile.ReasonTooBig,
+			Detail: fmt.Sprintf("it has %d bytes, at most %d are taken", f.node.Size, min(max, maxFileBytes))}
 	}
 	src, err := os.Open(f.at)
 	if err != nil {
@@ -258,5 +261,6 @@ func (s *remote) copy(ctx context.Context, dst io.Writer, p string, max int64) (
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return safefile.Copied{Info: safefile.Info{Size: n, Mode: f.node.Mode.Perm()}, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+	return safefile.Copied{Info: safefile.Info{Size: n, Mode: f.node.Mode.Perm()},
+		SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }

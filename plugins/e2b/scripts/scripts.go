@@ -55,7 +55,8 @@ func Quote(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
 		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '/', c == '.', c == '_', c == '-', c == '+', c == ',':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '/', c == '.', c == '_', c == '-',
+			c == '+', c == ',':
 			b.WriteByte(c)
 		default:
 			fmt.Fprintf(&b, `\0%03o`, c)

@@ -13,10 +13,10 @@ import (
 )
 
 // Copy copies the fields of the struct that src points to into those of the struct that dst points to. Names are
-// compared without case and without the unit or format that a message's field has in its name (timeout_ns, config_json).
-// Text and bytes, structs and pointers to them, enums and their names, and numbers are converted into each other; a
-// number that is out of range becomes the nearest one. What is absent or empty leaves dst as it is, and so does a pair
-// of other types, such as a map: the caller converts that.
+// compared without case and without the unit or format that a message's field has in its name (timeout_ns,
+// config_json). Text and bytes, structs and pointers to them, enums and their names, and numbers are converted into
+// each other; a number that is out of range becomes the nearest one. What is absent or empty leaves dst as it is, and
+// so does a pair of other types, such as a map: the caller converts that.
 func Copy(dst, src any) { copier{}.set(reflect.ValueOf(dst).Elem(), reflect.ValueOf(src).Elem()) }
 
 // Clean is Copy for what comes from a backend: text is made valid UTF-8, because the wire takes nothing else.

@@ -85,7 +85,8 @@ func (g *Gate) answer(query []byte) []byte {
 	if err != nil || h.Response {
 		return nil
 	}
-	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: h.RecursionDesired, RecursionAvailable: true}}
+	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: h.RecursionDesired,
+		RecursionAvailable: true}}
 	questions, err := p.AllQuestions()
 	switch {
 	case err != nil || len(questions) != 1:

@@ -165,8 +165,8 @@ func (g *Gate) closeListeners() {
 }
 
 // Close ends the gate once the command has ended, and returns what came through it: at most [sdk.MaxTraffic]
-// destinations, denied ones first, and the number of those beyond. What the command has written is still sent. Once more,
-// or of a nil gate, Close does nothing.
+// destinations, denied ones first, and the number of those beyond. What the command has written is still sent. Once
+// more, or of a nil gate, Close does nothing.
 func (g *Gate) Close() ([]sdk.Traffic, int64) {
 	if g == nil {
 		return nil, 0
@@ -175,8 +175,8 @@ func (g *Gate) Close() ([]sdk.Traffic, int64) {
 	return g.record.take()
 }
 
-// SetSecrets replaces the secrets of connections that begin from now on: for a gate that commands share, of which a later
-// one may have newer values. The budget begins again.
+// SetSecrets replaces the secrets of connections that begin from now on: for a gate that commands share, of which a
+// later one may have newer values. The budget begins again.
 func (g *Gate) SetSecrets(secrets []sdk.Secret, authority *sdk.Authority, budget *sdk.Budget) error {
 	i, err := intercept.New(secrets, authority, budget)
 	if err == nil {
@@ -185,8 +185,8 @@ func (g *Gate) SetSecrets(secrets []sdk.Secret, authority *sdk.Authority, budget
 	return err
 }
 
-// Take returns what came through the gate since it was opened or since the last Take, as Close does, while the gate goes
-// on: for a gate that commands share. A connection counts once it is over.
+// Take returns what came through the gate since it was opened or since the last Take, as Close does, while the gate
+// goes on: for a gate that commands share. A connection counts once it is over.
 func (g *Gate) Take() ([]sdk.Traffic, int64) { return g.record.take() }
 
 func (g *Gate) close() {
@@ -244,7 +244,8 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	to, err := destination(conn)
 	own, err2 := g.o.Own() // they can change while a sandbox lives
 	rules := g.rules.Of(own)
-	if err := errors.Join(err, err2); err != nil || to.Addr().IsLoopback() && !rules.Address(to.Addr(), int(to.Port())).Allowed {
+	if err := errors.Join(err, err2); err != nil || to.Addr().IsLoopback() &&
+		!rules.Address(to.Addr(), int(to.Port())).Allowed {
 		reset(conn) // it asked for the listener itself
 		return
 	}

@@ -46,11 +46,14 @@ func refusal(first []byte, v network.Verdict) []byte {
 	}
 	method, _, _ := bytes.Cut(first, []byte(" "))
 	switch string(method) {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
 	default:
 		return nil
 	}
 	body := fmt.Sprintf("hutch: denied: %s\n%s\n", v.Reason, v.Hint())
-	return fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nX-Hutch-Denied: %s\r\nConnection: close\r\n\r\n%s",
+	return fmt.Appendf(nil,
+		"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nX-Hutch-Denied: "+
+			"%s\r\nConnection: close\r\n\r\n%s",
 		len(body), v.Reason, body)
 }

@@ -43,7 +43,8 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 	}
 	defer s.active.Done()
 	start := time.Now()
-	rec := sdk.HTTPRequest{Time: start.UTC().Format(time.RFC3339Nano), Method: clip(r.Method), Path: clip(r.URL.EscapedPath())}
+	rec := sdk.HTTPRequest{Time: start.UTC().Format(time.RFC3339Nano), Method: clip(r.Method),
+		Path: clip(r.URL.EscapedPath())}
 	defer func() {
 		rec.Took = time.Since(start)
 		s.record(rec)
@@ -77,7 +78,9 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 			inForm.Store(x)
 			return errForm
 		}
-		s.deny(Denial{"secret " + x.name, fmt.Sprintf("secret %s: its placeholder in the body of a request stayed as it is: values go into headers and the query", x.name)})
+		s.deny(Denial{"secret " + x.name,
+			fmt.Sprintf("secret %s: its placeholder in the body of a request stayed as it is: values go into headers and the "+
+				"query", x.name)})
 		return nil
 	})
 	if r.ProtoMajor == 1 {
@@ -100,7 +103,8 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 		BufferPool:    &copies,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if x := inForm.Load(); x != nil {
-				no := Denial{"secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in a form: it is replaced in headers and in the query only", x.name)}
+				no := Denial{"secret " + x.name,
+					fmt.Sprintf("secret %s: its placeholder is in a form: it is replaced in headers and in the query only", x.name)}
 				s.deny(no)
 				answer(w, http.StatusForbidden, "denied: "+no.Reason, "")
 				return
@@ -146,11 +150,14 @@ func (s *session) admit(r *http.Request) (uses []*secret, sig *signature, releas
 	path := r.URL.EscapedPath()
 	switch host, port := splitHost(r.Host); {
 	case r.Method == http.MethodConnect:
-		return nil, nil, release, &denial{http.StatusMethodNotAllowed, "", fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
+		return nil, nil, release, &denial{http.StatusMethodNotAllowed, "",
+			fmt.Sprintf("CONNECT to %.100q: connections are not relayed", r.Host), ""}
 	case network.Canonical(host) != s.name || port != "" && port != strconv.Itoa(s.port):
-		return nil, nil, release, &denial{http.StatusMisdirectedRequest, "", fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
+		return nil, nil, release, &denial{http.StatusMisdirectedRequest, "",
+			fmt.Sprintf("a request to %s on port %d was for another host, %.100q", s.name, s.port, r.Host), ""}
 	case r.URL.Opaque != "" || path != "*" && !strings.HasPrefix(path, "/"):
-		return nil, nil, release, &denial{http.StatusBadRequest, "", fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
+		return nil, nil, release, &denial{http.StatusBadRequest, "",
+			fmt.Sprintf("%s %.100q: want a path that begins with /", r.Method, r.URL.Opaque+path), ""}
 	}
 	if sig, no, release = s.signed(r); no != nil {
 		return nil, nil, release, no
@@ -165,7 +172,9 @@ func (s *session) admit(r *http.Request) (uses []*secret, sig *signature, releas
 			}
 		}
 		if strings.Contains(path, x.placeholder) {
-			return nil, nil, release, &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name), ""}
+			return nil, nil, release, &denial{http.StatusForbidden, "secret " + x.name,
+				fmt.Sprintf("secret %s: its placeholder is in the path: it is replaced in headers and in the query only", x.name),
+				""}
 		}
 		if sig != nil && sig.signer == x {
 			n++
@@ -180,7 +189,8 @@ func (s *session) admit(r *http.Request) (uses []*secret, sig *signature, releas
 		uses = append(uses, x)
 	}
 	if count > maxUses {
-		return nil, nil, release, &denial{http.StatusForbidden, "", fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
+		return nil, nil, release, &denial{http.StatusForbidden, "",
+			fmt.Sprintf("a request has %d placeholders of secrets, more than %d", count, maxUses), ""}
 	}
 	return uses, sig, release, nil
 }
@@ -193,17 +203,20 @@ func (s *session) refuse(x *secret, r *http.Request, path string) *denial {
 		if s.port != 443 {
 			host = where
 		}
-		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s is not one of its hosts", x.name, where),
+		return &denial{http.StatusForbidden, "secret " + x.name,
+			fmt.Sprintf("secret %s: %s is not one of its hosts", x.name, where),
 			fmt.Sprintf("To allow it, add it in the run file:\n\n  secret %q {\n    hosts = [%q]\n  }\n", x.name, host)}
 	}
 	if !s.tls && s.name != network.Host {
-		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: http://%s is not encrypted; use https", x.name, where), ""}
+		return &denial{http.StatusForbidden, "secret " + x.name,
+			fmt.Sprintf("secret %s: http://%s is not encrypted; use https", x.name, where), ""}
 	}
 	if len(x.rules) == 0 {
 		return nil
 	}
 	if override := overrides(r); override != "" {
-		return &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s asks the host for another method or path than that of the request", x.name, override), ""}
+		return &denial{http.StatusForbidden, "secret " + x.name,
+			fmt.Sprintf("secret %s: %s asks the host for another method or path than that of the request", x.name, override), ""}
 	}
 	if slices.ContainsFunc(x.rules, func(rule requestRule) bool { return rule.admits(r.Method, path) }) {
 		return nil
@@ -212,18 +225,21 @@ func (s *session) refuse(x *secret, r *http.Request, path string) *denial {
 	if len(shown) > 200 {
 		shown = shown[:200] + "…"
 	}
-	no := &denial{http.StatusForbidden, "secret " + x.name, fmt.Sprintf("secret %s: %s %s is not one of its requests", x.name, r.Method, shown), ""}
+	no := &denial{http.StatusForbidden, "secret " + x.name,
+		fmt.Sprintf("secret %s: %s %s is not one of its requests", x.name, r.Method, shown), ""}
 	if _, err := plainPath(path); err != nil {
 		no.reason += ": " + err.Error()
 	} else if shown == path {
-		no.fix = fmt.Sprintf("To allow it, add it in the run file:\n\n  secret %q {\n    rule {\n      methods = [%q]\n      paths   = [%q]\n    }\n  }\n", x.name, r.Method, path)
+		no.fix = fmt.Sprintf("To allow it, add it in the run file:\n\n  secret %q {\n    rule {\n      methods = [%q]\n   "+
+			"   paths   = [%q]\n    }\n  }\n", x.name, r.Method, path)
 	}
 	return no
 }
 
 // overrides names what makes some servers act on another method or path than the request's.
 func overrides(r *http.Request) string {
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url"} {
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url",
+		"X-Rewrite-Url"} {
 		if len(r.Header[name]) > 0 {
 			return name
 		}
@@ -252,11 +268,12 @@ func basic(value string) (scheme, login string, ok bool) {
 	return scheme, string(plain), err == nil
 }
 
-// rewrite makes the request that leaves: the same one, with the values of uses in it, and signed with one. It returns what to look for in the
-// response besides the values.
+// rewrite makes the request that leaves: the same one, with the values of uses in it, and signed with one. It returns
+// what to look for in the response besides the values.
 func (s *session) rewrite(pr *httputil.ProxyRequest, uses []*secret, sig *signature) (sent []pair) {
 	out := pr.Out
-	out.URL.Scheme, out.URL.Host, out.URL.RawQuery = "http", net.JoinHostPort(s.name, strconv.Itoa(s.port)), pr.In.URL.RawQuery
+	out.URL.Scheme, out.URL.Host, out.URL.RawQuery = "http", net.JoinHostPort(s.name, strconv.Itoa(s.port)),
+		pr.In.URL.RawQuery
 	if s.tls {
 		out.URL.Scheme = "https"
 	}

@@ -10,8 +10,8 @@
 // it goes out as it is, which is recorded as a denial.
 //
 // In responses the value becomes the placeholder again, in headers, trailers and bodies, as it is and as JSON, URLs and
-// Basic credentials write it. That undoes echoes. It cannot stop a host that encodes the value to give it away: a secret's hosts
-// are trusted with it.
+// Basic credentials write it. That undoes echoes. It cannot stop a host that encodes the value to give it away: a
+// secret's hosts are trusted with it.
 //
 // Everything streams: server-sent events, chunks, gRPC, WebSocket. Content that is not HTTP passes as it is.
 package intercept
@@ -110,7 +110,8 @@ func New(secrets []sdk.Secret, authority *sdk.Authority, budget *sdk.Budget) (*I
 	return i, nil
 }
 
-// Check reports what is wrong with a secret's hosts and rules: what [New] refuses besides the value and the placeholder.
+// Check reports what is wrong with a secret's hosts and rules: what [New] refuses besides the value and the
+// placeholder.
 func Check(s sdk.Secret) error {
 	_, err := checkPlaces(s)
 	return err
@@ -195,7 +196,8 @@ func (i *Interceptor) Covers(name string, port int) bool {
 
 // Serve takes over conn, a command's connection to name on port that the rules allow, until it is over or ctx is, and
 // closes it. Each call of dial makes a connection to an address that the rules admit.
-func (i *Interceptor) Serve(ctx context.Context, conn net.Conn, name string, port int, dial func(context.Context) (net.Conn, error)) Outcome {
+func (i *Interceptor) Serve(ctx context.Context, conn net.Conn, name string, port int,
+	dial func(context.Context) (net.Conn, error)) Outcome {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := newClient(conn)
@@ -268,7 +270,8 @@ func (s *session) outcome(c *client) Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.Sort(s.used)
-	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason, Denied: s.denied,
+	return Outcome{Sent: c.read.Load(), Received: c.written.Load(), Secrets: slices.Compact(s.used), Reason: s.reason,
+		Denied:   s.denied,
 		Requests: s.requests, RequestsMore: s.requestsMore}
 }
 

@@ -44,7 +44,8 @@ func (m *meter) begin(r *http.Request) *denial {
 	case b.Cost > 0 && m.used.Cost >= b.Cost:
 		over = "of " + strconv.FormatFloat(b.Cost, 'f', -1, 64)
 	case (b.Requests+b.Tokens > 0 || b.Cost > 0) && r.Header.Get("Upgrade") != "":
-		return &denial{http.StatusUpgradeRequired, "", "with a budget, requests go over HTTP: what passes on a WebSocket is not counted", ""}
+		return &denial{http.StatusUpgradeRequired, "",
+			"with a budget, requests go over HTTP: what passes on a WebSocket is not counted", ""}
 	}
 	if over != "" {
 		return &denial{http.StatusPaymentRequired, "", "the budget " + over + " is used up", ""}
@@ -78,7 +79,8 @@ var flat = strings.NewReplacer("/", "|")
 // cost is what an answer costs. A model without a price costs as much as the dearest.
 func cost(prices []sdk.Price, model string, t sdk.Tokens) (most float64) {
 	for _, p := range prices {
-		c := (p.Input*float64(t.Input) + p.Output*float64(t.Output) + p.CacheRead*float64(t.CacheRead) + p.CacheWrite*float64(t.CacheWrite)) / 1e6
+		c := (p.Input*float64(t.Input) + p.Output*float64(t.Output) + p.CacheRead*float64(t.CacheRead) +
+			p.CacheWrite*float64(t.CacheWrite)) / 1e6
 		if ok, err := path.Match(flat.Replace(p.Model), flat.Replace(model)); ok && err == nil && model != "" {
 			return c
 		}
@@ -97,7 +99,8 @@ func usedUp(w http.ResponseWriter, reason string) {
 	h.Set("X-Should-Retry", "false") // read by the libraries of Anthropic and OpenAI
 	w.WriteHeader(http.StatusPaymentRequired)
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]any{
-		"type": "billing_error", "code": http.StatusPaymentRequired, "status": "FAILED_PRECONDITION", "message": "hutch: " + reason,
+		"type": "billing_error", "code": http.StatusPaymentRequired, "status": "FAILED_PRECONDITION",
+		"message": "hutch: " + reason,
 	}})
 }
 
@@ -248,7 +251,8 @@ func (t *tap) take(s *said) {
 	switch u, g := s.Usage, s.Metadata; {
 	case u != nil:
 		read := u.InputDetails.Tokens + u.PromptDetails.Tokens
-		n = sdk.Tokens{Input: u.Input + u.Prompt - read, Output: u.Output + u.Completion, CacheRead: u.CacheRead + read, CacheWrite: u.CacheWrite}
+		n = sdk.Tokens{Input: u.Input + u.Prompt - read, Output: u.Output + u.Completion, CacheRead: u.CacheRead + read,
+			CacheWrite: u.CacheWrite}
 	case g != nil:
 		n = sdk.Tokens{Input: g.Prompt + g.Tools - g.Cached, Output: g.Candidates + g.Thoughts, CacheRead: g.Cached}
 	default:

@@ -20,7 +20,8 @@ func forms(value, placeholder string) []pair {
 	_ = enc.Encode(value)
 	quoted, bare := string(html), strings.TrimSuffix(plain.String(), "\n")
 	var out []pair
-	for _, form := range []string{value, quoted[1 : len(quoted)-1], bare[1 : len(bare)-1], strings.ReplaceAll(bare[1:len(bare)-1], "/", `\/`), url.QueryEscape(value), url.PathEscape(value)} {
+	for _, form := range []string{value, quoted[1 : len(quoted)-1], bare[1 : len(bare)-1],
+		strings.ReplaceAll(bare[1:len(bare)-1], "/", `\/`), url.QueryEscape(value), url.PathEscape(value)} {
 		if p := (pair{form, placeholder}); !slices.Contains(out, p) {
 			out = append(out, p)
 		}

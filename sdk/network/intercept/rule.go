@@ -34,7 +34,8 @@ func newRequestRule(r sdk.SecretRule) (requestRule, error) {
 	}
 	for _, p := range r.Paths {
 		if !strings.HasPrefix(p, "/") || strings.ContainsAny(p, "?#") {
-			return out, fmt.Errorf("rule: invalid path %q: want a path that begins with /, without query, such as /repos/acme/*", p)
+			return out,
+				fmt.Errorf("rule: invalid path %q: want a path that begins with /, without query, such as /repos/acme/*", p)
 		}
 		decoded, err := url.PathUnescape(p)
 		if err != nil {

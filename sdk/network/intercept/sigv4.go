@@ -178,7 +178,9 @@ func (s *session) signed(r *http.Request) (g *signature, no *denial, release fun
 		}
 		body, err := io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1))
 		if err != nil || len(body) > maxSignedBody {
-			return nil, &denial{http.StatusRequestEntityTooLarge, "", "a request with a signature of AWS has a body that cannot be read, or of more than 8 MiB, and no X-Amz-Content-Sha256", ""}, release
+			return nil, &denial{http.StatusRequestEntityTooLarge, "",
+				"a request with a signature of AWS has a body that cannot be read, or of more than 8 MiB, and no " +
+					"X-Amz-Content-Sha256", ""}, release
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		sum := sha256.Sum256(body)
@@ -189,7 +191,9 @@ func (s *session) signed(r *http.Request) (g *signature, no *denial, release fun
 			continue
 		}
 		if g.signer = x; strings.HasPrefix(g.payload, "STREAMING-"+sigAlgorithm) {
-			return nil, &denial{http.StatusForbidden, "secret " + x.name, "secret " + x.name + ": the chunks of the body are signed one by one, which hutch does not do; send it unsigned, over TLS", ""}, release
+			return nil, &denial{http.StatusForbidden, "secret " + x.name,
+				"secret " + x.name +
+					": the chunks of the body are signed one by one, which hutch does not do; send it unsigned, over TLS", ""}, release
 		}
 		return g, nil, release
 	}

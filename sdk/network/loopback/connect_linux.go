@@ -32,7 +32,8 @@ func connect(family int, to unix.Sockaddr) (int, error) {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	if err = unix.Connect(fd, to); errors.Is(err, unix.EINPROGRESS) {
-		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, settle); err == nil || errors.Is(err, unix.EINTR) {
+		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, settle); err == nil ||
+			errors.Is(err, unix.EINTR) {
 			var errno int
 			if errno, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && errno != 0 {
 				err = unix.Errno(errno)

@@ -164,7 +164,8 @@ func loopback() error {
 		return fmt.Errorf("give the loopback %s: %w", source, err)
 	}
 	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Src: net.ParseIP(source), Scope: netlink.SCOPE_LINK}
+	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere, Src: net.ParseIP(source),
+		Scope: netlink.SCOPE_LINK}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route to the loopback: %w", err)
 	}
@@ -220,7 +221,8 @@ func redirect(loopback []int) error {
 			match = append(match, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(port))})
 		}
-		match = append(match, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(to))}, &expr.Redir{RegisterProtoMin: 1})
+		match = append(match, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(to))},
+			&expr.Redir{RegisterProtoMin: 1})
 		c.AddRule(&nftables.Rule{Table: table, Chain: nat, Exprs: match})
 	}
 	add(outside, unix.IPPROTO_UDP, dnsPort, dnsPort)

@@ -26,7 +26,8 @@ const batch = 256
 // Supported says why descendants cannot be found on this machine, nil when they can.
 func Supported() error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err != nil {
-		return errors.New("this kernel does not list children below /proc (CONFIG_PROC_CHILDREN): descendants can only be found by a cgroup")
+		return errors.New("this kernel does not list children below /proc (CONFIG_PROC_CHILDREN): descendants can only be " +
+			"found by a cgroup")
 	}
 	return nil
 }

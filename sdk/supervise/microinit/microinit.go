@@ -2,21 +2,21 @@
 // or the reaper of its orphans where it has none. It is a static ELF file of less than 3 KiB, assembled from this
 // package's own .s files.
 //
-// bwrap has an init of its own, but that one folds "exited with 137" and "killed by signal 9" into one number, prints its
-// own words into the command's stderr when the command cannot be executed, and cannot give a session its terminal. An
-// init written in Go would know all this and cost 1.5 ms and three megabytes for each command; this one costs nothing
-// that can be measured.
+// bwrap has an init of its own, but that one folds "exited with 137" and "killed by signal 9" into one number, prints
+// its own words into the command's stderr when the command cannot be executed, and cannot give a session its terminal.
+// An init written in Go would know all this and cost 1.5 ms and three megabytes for each command; this one costs
+// nothing that can be measured.
 //
 // # What it does
 //
 // It makes itself unreadable (PR_SET_DUMPABLE 0), blocks all signals, forks, and reaps whatever ends. It reports the
-// command's wait status and then ends everything that the command has left behind. It does the same, without waiting for
-// the command, when the other end of its socket shuts down or closes: so that end is how a command is killed, and what
-// happens when who started it dies.
+// command's wait status and then ends everything that the command has left behind. It does the same, without waiting
+// for the command, when the other end of its socket shuts down or closes: so that end is how a command is killed, and
+// what happens when who started it dies.
 //
-// With pid 1, ending everything is to exit: the kernel kills the namespace. Any other is a child subreaper: whatever the
-// command's descendants do, fork twice or make sessions, they remain below it. It kills its children until there are
-// none, those of the dead being its children by then, and exits with 1 when something had outlived the command.
+// With pid 1, ending everything is to exit: the kernel kills the namespace. Any other is a child subreaper: whatever
+// the command's descendants do, fork twice or make sessions, they remain below it. It kills its children until there
+// are none, those of the dead being its children by then, and exits with 1 when something had outlived the command.
 //
 // The child puts all signals back to their defaults, makes a session, moves [StderrFD] to 2, takes the terminal if the
 // arguments say so, sets its rlimits, reports itself, closes all other descriptors, changes directory and tries to
@@ -30,9 +30,9 @@
 // user of the host can read as long as the process lives, and the environment may hold secrets. Descriptor 8 is a memfd
 // with a [Block] instead, which the child maps at an address known beforehand, so that nothing has to be decoded.
 //
-// One that waits is started before its command is known. After its first report it takes a message from descriptor 3, of
-// any content and with five descriptors: the block, stdin, stdout, stderr and what closes when the command is executed.
-// They replace those that it was started with, which must be open. Without a message there is no command.
+// One that waits is started before its command is known. After its first report it takes a message from descriptor 3,
+// of any content and with five descriptors: the block, stdin, stdout, stderr and what closes when the command is
+// executed. They replace those that it was started with, which must be open. Without a message there is no command.
 //
 // # Reports
 //
@@ -119,8 +119,8 @@ const children = "/proc/thread-self/children"
 // Options are how a program differs from others.
 type Options struct {
 	Limits []Rlimit // that the command gets
-	// Tied has the command itself die when a process of the same user kills the program; otherwise it lives on as the child
-	// of the next reaper.
+	// Tied has the command itself die when a process of the same user kills the program; otherwise it lives on as the
+	// child of the next reaper.
 	Tied bool
 	// Waits has the program wait for its command: see the package comment.
 	Waits bool

@@ -89,8 +89,8 @@ const drainTimeout = 10 * time.Second
 // endTimeout is how long the far end may take to report the end of a command that was killed.
 const endTimeout = time.Minute
 
-// Start starts the command of a request. What it reads comes from in, unless that is nil, and what it writes goes to out
-// and errs, all of which Close closes, and Start when it fails. For errors see [Client.Open].
+// Start starts the command of a request. What it reads comes from in, unless that is nil, and what it writes goes to
+// out and errs, all of which Close closes, and Start when it fails. For errors see [Client.Open].
 func (c *Client) Start(req any, in io.ReadCloser, out, errs io.WriteCloser) (*Command, error) {
 	cmd := &Command{in: in, outs: [2]io.WriteCloser{out, errs}, inErr: make(chan error, 1), started: make(chan struct{})}
 	streams, err := c.open(req, 4)

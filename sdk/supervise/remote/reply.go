@@ -31,13 +31,14 @@ func AsError(err error) *contract.Error {
 	return e
 }
 
-// NotStarted is the end of a command that could not be executed. An error that lies in the machine and not in the command
-// is in Err.
+// NotStarted is the end of a command that could not be executed. An error that lies in the machine and not in the
+// command is in Err.
 func NotStarted(err error) *Exit {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return &Exit{NotStarted: true, Code: 127, Why: err.Error()}
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ETXTBSY),
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.E2BIG),
+		errors.Is(err, unix.ETXTBSY),
 		errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EPERM):
 		return &Exit{NotStarted: true, Code: 126, Why: err.Error()}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):

@@ -24,7 +24,8 @@ type Call struct {
 // Accept takes the next request of a client and reads it into req. Of a command, which is what command says of the
 // request then, there is a call; of anything else its stream, and what follows the request in it. An error ends the
 // connection: streams after a request that cannot be read might be taken for requests.
-func Accept(session *yamux.Session, req any, command func() bool) (call *Call, stream *yamux.Stream, rest io.Reader, err error) {
+func Accept(session *yamux.Session, req any, command func() bool) (call *Call, stream *yamux.Stream, rest io.Reader,
+	err error) {
 	if stream, err = session.AcceptStream(); err != nil {
 		return nil, nil, nil, err
 	}
@@ -49,8 +50,8 @@ func (c *Call) Start(cmd *exec.Cmd, tty *Size, uid, gid int) error {
 	return c.StartBy(cmd, tty, uid, gid, func(*supervise.Terminal) error { return cmd.Start() })
 }
 
-// StartBy is Start for a caller that starts cmd itself, and waits for it; then it calls Finish. start gets the terminal,
-// if there is one.
+// StartBy is Start for a caller that starts cmd itself, and waits for it; then it calls Finish. start gets the
+// terminal, if there is one.
 func (c *Call) StartBy(cmd *exec.Cmd, tty *Size, uid, gid int, start func(*supervise.Terminal) error) error {
 	stdin, err := c.attach(cmd, tty, uid, gid)
 	if err == nil {

@@ -1,8 +1,8 @@
 // Package wire encodes the messages that a backend and the programs which start its commands exchange over a
 // [supervise.Socket]: structs of integers, bools, strings, slices and pointers. Both ends have the same types, so a
-// message holds the values of the fields in order and nothing else. It does what encoding/json would, without the tables
-// that package makes of every type when it meets it first: for a program that lives for one command those take longer
-// than its work.
+// message holds the values of the fields in order and nothing else. It does what encoding/json would, without the
+// tables that package makes of every type when it meets it first: for a program that lives for one command those take
+// longer than its work.
 package wire
 
 import (

@@ -24,7 +24,8 @@ func init() {
 			return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 		},
 		Reader: func(r io.Reader) (io.ReadCloser, error) {
-			z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow))
+			z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
+				zstd.WithDecoderMaxMemory(maxWindow))
 			if err != nil {
 				return nil, err
 			}

@@ -147,7 +147,8 @@ func families([]string) verdict {
 // personalities turns protections of programs off.
 func personalities([]string) verdict {
 	var a attempts
-	for name, value := range map[string]uintptr{"ADDR_NO_RANDOMIZE": 0x40000, "READ_IMPLIES_EXEC": 0x400000, "MMAP_PAGE_ZERO": 0x100000, "high bits": 0x40000 | 1<<40} {
+	for name, value := range map[string]uintptr{"ADDR_NO_RANDOMIZE": 0x40000, "READ_IMPLIES_EXEC": 0x400000,
+		"MMAP_PAGE_ZERO": 0x100000, "high bits": 0x40000 | 1<<40} {
 		a.try(name, raw(unix.SYS_PERSONALITY, value))
 		_ = raw(unix.SYS_PERSONALITY, 0)
 	}
@@ -165,7 +166,8 @@ func hostUser([]string) verdict {
 	}
 	for line := range strings.Lines(string(b)) {
 		var inside, outside, n int
-		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && os.Getuid() >= inside && os.Getuid()-inside < n && os.Getuid()-inside+outside == 0 {
+		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && os.Getuid() >= inside && os.Getuid()-inside < n &&
+			os.Getuid()-inside+outside == 0 {
 			return breached("uid %d is root of what the namespace is in: %s", os.Getuid(), line)
 		}
 	}
@@ -175,9 +177,12 @@ func hostUser([]string) verdict {
 // machineFiles reads what describes the machine and its other users.
 func machineFiles([]string) verdict {
 	var a attempts
-	for _, p := range []string{"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline", "/proc/config.gz", "/proc/kallsyms", "/proc/modules",
-		"/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/kpageflags", "/proc/kpagecount", "/proc/diskstats",
-		"/proc/partitions", "/proc/swaps", "/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/irq", "/proc/fs", "/sys/firmware",
+	for _, p := range []string{"/proc/interrupts", "/proc/softirqs", "/proc/iomem", "/proc/ioports", "/proc/cmdline",
+		"/proc/config.gz", "/proc/kallsyms", "/proc/modules",
+		"/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/vmallocinfo",
+		"/proc/kpageflags", "/proc/kpagecount", "/proc/diskstats",
+		"/proc/partitions", "/proc/swaps", "/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/bus", "/proc/driver",
+		"/proc/irq", "/proc/fs", "/sys/firmware",
 		"/sys/devices/virtual/powercap"} {
 		b, err := os.ReadFile(p)
 		if errors.Is(err, unix.EISDIR) {

@@ -89,7 +89,8 @@ func devices([]string) verdict {
 	var a attempts
 	_ = filepath.WalkDir("/dev", func(p string, e os.DirEntry, err error) error {
 		// Opening a watchdog arms it, and the control run is on a real machine.
-		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), "watchdog") || harmless[e.Name()] || strings.HasPrefix(p, "/dev/pts/") || strings.HasPrefix(p, "/dev/fd") {
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), "watchdog") || harmless[e.Name()] ||
+			strings.HasPrefix(p, "/dev/pts/") || strings.HasPrefix(p, "/dev/fd") {
 			return nil
 		}
 		var st unix.Stat_t
@@ -197,12 +198,15 @@ func swapForever(args []string) verdict {
 	for _, f := range []string{"f", "d/f", "deep/sub/f", "pipe", "plain", "d2/f"} {
 		err = errors.Join(err, os.WriteFile(in(f), []byte("inside\n"), 0o644))
 	}
-	err = errors.Join(err, unix.Mkfifo(in("aside/pipe"), 0o644), os.Link(in("d2/f"), in("aside/plain")), os.Mkdir(in("aside/d2"), 0o755),
-		os.Symlink(outside, in("aside/d")), os.Symlink(outside+"/f", in("aside/f")), os.Symlink(outside+"/sub", in("aside/sub")))
+	err = errors.Join(err, unix.Mkfifo(in("aside/pipe"), 0o644), os.Link(in("d2/f"), in("aside/plain")),
+		os.Mkdir(in("aside/d2"), 0o755),
+		os.Symlink(outside, in("aside/d")), os.Symlink(outside+"/f", in("aside/f")),
+		os.Symlink(outside+"/sub", in("aside/sub")))
 	if err != nil {
 		return held("prepare: %v", err)
 	}
-	pairs := [][2]string{{in("d"), in("aside/d")}, {in("f"), in("aside/f")}, {in("deep/sub"), in("aside/sub")}, {in("pipe"), in("aside/pipe")},
+	pairs := [][2]string{{in("d"), in("aside/d")}, {in("f"), in("aside/f")}, {in("deep/sub"), in("aside/sub")},
+		{in("pipe"), in("aside/pipe")},
 		{in("plain"), in("aside/plain")}, {in("d2"), in("aside/d2")}}
 	for n := 0; ; n++ {
 		pair := pairs[n%len(pairs)]

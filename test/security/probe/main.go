@@ -59,7 +59,8 @@ var cases = map[string]func(args []string) verdict{
 
 	"PRV-01": noNewPrivs, "PRV-02": capabilities, "PRV-03": seccomp, "PRV-04": userNamespace,
 	"PRV-05": riskySyscalls, "PRV-06": sensitiveWrites, "PRV-07": kernelLog,
-	"PRV-08": foreignCalls, "PRV-09": setIDBits, "PRV-10": families, "PRV-11": personalities, "PRV-12": hostUser, "PRV-13": machineFiles,
+	"PRV-08": foreignCalls, "PRV-09": setIDBits, "PRV-10": families, "PRV-11": personalities, "PRV-12": hostUser,
+	"PRV-13": machineFiles,
 
 	"NET-01": dialTCP, "NET-02": dialUnix, "NET-03": routes, "NET-04": dialUnix,
 

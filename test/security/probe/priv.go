@@ -98,7 +98,8 @@ func capabilities([]string) verdict {
 // its own is not needed: refusal comes before the kernel looks at threads.
 func userNamespace([]string) verdict {
 	var a attempts
-	if pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0); errno == 0 {
+	if pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0, 0, 0,
+		0); errno == 0 {
 		if pid == 0 {
 			unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 		}
@@ -181,7 +182,8 @@ func sensitiveWrites([]string) verdict {
 		"/sys/kernel/uevent_helper", "/sys/power/state", "/sys/kernel/mm/transparent_hugepage/enabled",
 		"/sys/fs/cgroup/cgroup.procs",
 	}
-	for _, glob := range []string{"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/cgroup.procs", "/sys/fs/cgroup/*/tasks"} {
+	for _, glob := range []string{"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/cgroup.procs",
+		"/sys/fs/cgroup/*/tasks"} {
 		more, _ := filepath.Glob(glob)
 		paths = append(paths, more...)
 	}

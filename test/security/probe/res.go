@@ -202,7 +202,8 @@ func coreLimit([]string) verdict {
 		_ = unix.Setrlimit(unix.RLIMIT_CORE, &limit)
 		_, _, _ = unix.RawSyscall(unix.SYS_SETRLIMIT, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&limit)), 0)
 		// A pointer whose low half is 0 looks like none to a filter that sees no more than that.
-		at, _, errno := unix.RawSyscall6(unix.SYS_MMAP, 1<<32, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+		at, _, errno := unix.RawSyscall6(unix.SYS_MMAP, 1<<32, 4096, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
 		if errno == 0 { // the page holds the zeros of a limit
 			_, _, _ = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, at, 0, 0, 0)
 		}

@@ -1,5 +1,6 @@
-// Package early hands commands over to `hutch serve`. It imports next to nothing, so that Go initialises it among the first
-// packages: a command that is executed elsewhere does not wait for the others, which take longer than all the rest.
+// Package early hands commands over to `hutch serve`. It imports next to nothing, so that Go initialises it among the
+// first packages: a command that is executed elsewhere does not wait for the others, which take longer than all the
+// rest.
 package early
 
 import (

@@ -13,8 +13,8 @@ var Shells = []string{"bash", "zsh", "fish"}
 
 // Completion writes the completion script of a shell. What a flag or an operand may be comes from its enum, or from its
 // tag complete: words with | between them, or a kind: file is a file, hcl a run file or the name of
-// a run in one before it, dir a directory, path a path in the sandbox before it, place a file or SANDBOX:/PATH; help, run,
-// backend, sandbox and project are asked from hutch itself.
+// a run in one before it, dir a directory, path a path in the sandbox before it, place a file or SANDBOX:/PATH; help,
+// run, backend, sandbox and project are asked from hutch itself.
 func Completion(w io.Writer, app *kong.Node, shell string) error {
 	var b strings.Builder
 	switch shell {
@@ -123,7 +123,9 @@ _hutch() {
 	for _, n := range all(app) {
 		names = append(names, fmt.Sprintf("%q", " "+strings.TrimPrefix(n.FullPath(), app.Name+" ")))
 	}
-	fmt.Fprintf(b, "\t\t%s) path=\"$path $word\" ;;\n\t\t*' '-*) ;;\n\t\t*) ops=$((ops + 1)) ;;\n\t\tesac\n\tdone\n\tcase \"$path\" in\n", strings.Join(names, "|"))
+	fmt.Fprintf(b,
+		"\t\t%s) path=\"$path $word\" ;;\n\t\t*' '-*) ;;\n\t\t*) ops=$((ops + 1)) ;;\n\t\tesac\n\tdone\n\tcase \"$path\" "+
+			"in\n", strings.Join(names, "|"))
 	for _, n := range append([]*kong.Node{app}, all(app)...) {
 		path := strings.TrimPrefix(n.FullPath(), app.Name)
 		var flags, subs []string
@@ -146,7 +148,8 @@ _hutch() {
 		for _, c := range visible(n.Children) {
 			subs = append(subs, c.Name)
 		}
-		fmt.Fprintf(b, "\t\tesac\n\t\tcase \"$cur\" in\n\t\t-*) _hutch_words %q; return ;;\n\t\tesac\n", strings.Join(append(flags, "--help"), " "))
+		fmt.Fprintf(b, "\t\tesac\n\t\tcase \"$cur\" in\n\t\t-*) _hutch_words %q; return ;;\n\t\tesac\n",
+			strings.Join(append(flags, "--help"), " "))
 		switch {
 		case len(subs) > 0:
 			fmt.Fprintf(b, "\t\t_hutch_words %q\n", strings.Join(subs, " "))
@@ -191,7 +194,8 @@ func fish(b *strings.Builder, app *kong.Node) {
 				fmt.Fprintf(b, "complete -c hutch -n %s%s\n", quote(cond), v)
 			}
 			if _, kind := choices(n.Positional[0]); kind == "hcl" {
-				fmt.Fprintf(b, "complete -c hutch -n %s -a '(hutch complete runs -- (commandline -opc) 2>/dev/null)'\n", quote(cond))
+				fmt.Fprintf(b, "complete -c hutch -n %s -a '(hutch complete runs -- (commandline -opc) 2>/dev/null)'\n",
+					quote(cond))
 			}
 			if later := paths(n); later != nil {
 				fmt.Fprintf(b, "complete -c hutch -n %s%s\n", quote(cond), fishValues(choices(later)))

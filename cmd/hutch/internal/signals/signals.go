@@ -3,7 +3,8 @@
 package signals
 
 import (
-	_ "github.com/hutch-run/hutch/cmd/hutch/internal/early" // catching takes longer than finding out who executes the command
+	// catching takes longer than finding out who executes the command
+	_ "github.com/hutch-run/hutch/cmd/hutch/internal/early"
 	"github.com/hutch-run/hutch/host/resident/handover"
 )
 

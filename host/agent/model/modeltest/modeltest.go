@@ -19,12 +19,14 @@ type Step struct {
 
 // Text is a step that says something.
 func Text(text string) Step {
-	return Step{Answer: model.Answer{Text: text, Stop: model.StopEnd, Model: "test", Usage: model.Usage{InputTokens: 10, OutputTokens: 5}}}
+	return Step{Answer: model.Answer{Text: text, Stop: model.StopEnd, Model: "test",
+		Usage: model.Usage{InputTokens: 10, OutputTokens: 5}}}
 }
 
 // Calls is a step that asks for tools.
 func Calls(calls ...model.ToolCall) Step {
-	return Step{Answer: model.Answer{Calls: calls, Stop: model.StopTools, Model: "test", Usage: model.Usage{InputTokens: 10, OutputTokens: 5}}}
+	return Step{Answer: model.Answer{Calls: calls, Stop: model.StopTools, Model: "test",
+		Usage: model.Usage{InputTokens: 10, OutputTokens: 5}}}
 }
 
 // Client answers by its steps, one after the other. It is safe for concurrent use.
@@ -49,7 +51,8 @@ func (c *Client) Answer(ctx context.Context, r model.Request, delta func(text st
 		return model.Answer{}, context.Cause(ctx)
 	}
 	if closed || n >= len(c.steps) {
-		return model.Answer{}, &model.Error{Kind: model.KindScript, Message: fmt.Sprintf("no answer is left for request %d", n+1)}
+		return model.Answer{}, &model.Error{Kind: model.KindScript,
+			Message: fmt.Sprintf("no answer is left for request %d", n+1)}
 	}
 	s := c.steps[n]
 	a, err := s.Answer, s.Err

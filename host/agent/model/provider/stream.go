@@ -184,7 +184,8 @@ func (s *stream) answer(r model.Request, id string) (model.Answer, error) {
 	case len(s.calls) == 0 && (s.stop == "" || s.stop == model.StopTools):
 		s.stop = model.StopEnd
 	}
-	if u := s.usage; u == (model.Usage{}) || min(u.InputTokens, u.CachedTokens, u.OutputTokens) < 0 { // else a server could undo a limit
+	// else a server could undo a limit
+	if u := s.usage; u == (model.Usage{}) || min(u.InputTokens, u.CachedTokens, u.OutputTokens) < 0 {
 		in, out := estimate(r.Size()), estimate(s.size+s.thoughts)
 		s.usage = model.Usage{InputTokens: in, OutputTokens: out, Estimated: true}
 	}

@@ -197,7 +197,8 @@ func guard(e hclsyntax.Expression, b *Budget) hclsyntax.Expression {
 			e.LHS, e.RHS = force(e.LHS, b), force(e.RHS, b)
 		}
 	case *hclsyntax.ConditionalExpr: // finds a common type of both results, the unused one included
-		e.Condition, e.TrueResult, e.FalseResult = guard(e.Condition, b), force(guard(e.TrueResult, b), b), force(guard(e.FalseResult, b), b)
+		e.Condition, e.TrueResult, e.FalseResult = guard(e.Condition, b), force(guard(e.TrueResult, b), b),
+			force(guard(e.FalseResult, b), b)
 	case *hclsyntax.IndexExpr:
 		e.Collection, e.Key = guard(e.Collection, b), guard(e.Key, b)
 	case *hclsyntax.FunctionCallExpr:
@@ -214,7 +215,8 @@ func guard(e hclsyntax.Expression, b *Budget) hclsyntax.Expression {
 		}
 	case *hclsyntax.ForExpr:
 		e.CollExpr = guard(e.CollExpr, b)
-		e.KeyExpr, e.ValExpr, e.CondExpr = force(guard(e.KeyExpr, b), b), force(guard(e.ValExpr, b), b), force(guard(e.CondExpr, b), b)
+		e.KeyExpr, e.ValExpr, e.CondExpr = force(guard(e.KeyExpr, b), b), force(guard(e.ValExpr, b), b),
+			force(guard(e.CondExpr, b), b)
 	case *hclsyntax.SplatExpr:
 		e.Source, e.Each = guard(e.Source, b), force(guard(e.Each, b), b)
 	}

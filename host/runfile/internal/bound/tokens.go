@@ -25,7 +25,8 @@ type level struct {
 // range is where it becomes too much; the reason is empty when all is well.
 func CheckTokens(tokens hclsyntax.Tokens) (hcl.Range, string) {
 	if len(tokens) > MaxTokens {
-		return tokens[MaxTokens].Range, "the file has more than 150,000 words and signs; keep data in a file of its own and read it with file()"
+		return tokens[MaxTokens].Range,
+			"the file has more than 150,000 words and signs; keep data in a file of its own and read it with file()"
 	}
 	levels := make([]level, 1, 16)
 	directives, signs := 0, 0

@@ -189,7 +189,8 @@ func templateFile(h Host, table map[string]function.Function) function.Function 
 		start := hcl.InitialPos
 		tokens, _ := hclsyntax.LexTemplate(src, p, start) // the parser reports what is wrong with them
 		if where, reason := bound.CheckTokens(tokens); reason != "" {
-			return cty.NilVal, templateError(p, src, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "The template is too complex", Detail: reason, Subject: &where}})
+			return cty.NilVal, templateError(p, src, hcl.Diagnostics{{Severity: hcl.DiagError,
+				Summary: "The template is too complex", Detail: reason, Subject: &where}})
 		}
 		expr, diags := hclsyntax.ParseTemplate(src, p, start)
 		if diags.HasErrors() {

@@ -217,7 +217,8 @@ func yamlCost(args []cty.Value) (int64, int64, error) {
 		cost = saturating(cost, 3) // the worst that n aliases can make of a text is about 3^(n/3) times its size
 	}
 	if n > 0 && cost > 4<<20 {
-		return 0, 0, function.NewArgErrorf(0, "the YAML text has %d aliases in %d bytes, which could stand for too much", n, len(s))
+		return 0, 0, function.NewArgErrorf(0, "the YAML text has %d aliases in %d bytes, which could stand for too much", n,
+			len(s))
 	}
 	return signs(args[0], ",\n[{:"), 0, checkYAMLDepth(s)
 }

@@ -104,7 +104,8 @@ var (
 )
 
 var anything = function.Parameter{
-	Name: "value", Type: cty.DynamicPseudoType, AllowMarked: true, AllowNull: true, AllowUnknown: true, AllowDynamicType: true,
+	Name: "value", Type: cty.DynamicPseudoType, AllowMarked: true, AllowNull: true, AllowUnknown: true,
+	AllowDynamicType: true,
 }
 
 func sameType(args []cty.Value) (cty.Type, error) { return args[0].Type(), nil }

@@ -43,16 +43,25 @@ func stringFunc(impl func(args ...string) (cty.Value, error), ret cty.Type, para
 }
 
 var (
-	startsWith = stringFunc(func(s ...string) (cty.Value, error) { return cty.BoolVal(strings.HasPrefix(s[0], s[1])), nil },
+	startsWith = stringFunc(func(s ...string) (cty.Value, error) {
+		return cty.BoolVal(strings.HasPrefix(s[0], s[1])),
+			nil
+	},
 		cty.Bool, "string", "prefix")
 	endsWith = stringFunc(func(s ...string) (cty.Value, error) { return cty.BoolVal(strings.HasSuffix(s[0], s[1])), nil },
 		cty.Bool, "string", "suffix")
-	strContains = stringFunc(func(s ...string) (cty.Value, error) { return cty.BoolVal(strings.Contains(s[0], s[1])), nil },
+	strContains = stringFunc(func(s ...string) (cty.Value, error) {
+		return cty.BoolVal(strings.Contains(s[0], s[1])),
+			nil
+	},
 		cty.Bool, "string", "substring")
-	baseName = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(path.Base(s[0])), nil }, cty.String, "path")
-	dirName  = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(path.Dir(s[0])), nil }, cty.String, "path")
+	baseName = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(path.Base(s[0])), nil }, cty.String,
+		"path")
+	dirName = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(path.Dir(s[0])), nil }, cty.String,
+		"path")
 
-	urlEncode = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(url.QueryEscape(s[0])), nil }, cty.String, "string")
+	urlEncode = stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(url.QueryEscape(s[0])), nil },
+		cty.String, "string")
 	urlDecode = stringFunc(func(s ...string) (cty.Value, error) {
 		v, err := url.QueryUnescape(s[0])
 		if err != nil {
@@ -76,8 +85,10 @@ var (
 	hashSHA256 = hashFunc(func(b []byte) []byte { h := sha256.Sum256(b); return h[:] }, hex.EncodeToString)
 	hashSHA512 = hashFunc(func(b []byte) []byte { h := sha512.Sum512(b); return h[:] }, hex.EncodeToString)
 
-	base64SHA256 = hashFunc(func(b []byte) []byte { h := sha256.Sum256(b); return h[:] }, base64.StdEncoding.EncodeToString)
-	base64SHA512 = hashFunc(func(b []byte) []byte { h := sha512.Sum512(b); return h[:] }, base64.StdEncoding.EncodeToString)
+	base64SHA256 = hashFunc(func(b []byte) []byte { h := sha256.Sum256(b); return h[:] },
+		base64.StdEncoding.EncodeToString)
+	base64SHA512 = hashFunc(func(b []byte) []byte { h := sha512.Sum512(b); return h[:] },
+		base64.StdEncoding.EncodeToString)
 
 	uuid = stringFunc(func(...string) (cty.Value, error) {
 		var b [16]byte
@@ -103,7 +114,8 @@ var (
 )
 
 func hashFunc(sum func([]byte) []byte, encode func([]byte) string) function.Function {
-	return stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(encode(sum([]byte(s[0])))), nil }, cty.String, "string")
+	return stringFunc(func(s ...string) (cty.Value, error) { return cty.StringVal(encode(sum([]byte(s[0])))), nil },
+		cty.String, "string")
 }
 
 // text refuses bytes that are not text, which cty would silently alter.
@@ -127,7 +139,8 @@ func regexReason(err error) string { return strings.TrimPrefix(err.Error(), "err
 var (
 	// length also counts the characters of a string, as Terraform's does.
 	length = function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true, AllowUnknown: true, AllowMarked: true}},
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true, AllowUnknown: true,
+			AllowMarked: true}},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			t := args[0].Type()
 			if t == cty.String || t == cty.DynamicPseudoType || t.IsTupleType() || t.IsObjectType() || t.IsCollectionType() {
@@ -217,8 +230,9 @@ var (
 
 	// indexOf finds the position of a value in a list.
 	indexOf = function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}, {Name: "value", Type: cty.DynamicPseudoType}},
-		Type:   function.StaticReturnType(cty.Number),
+		Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType},
+			{Name: "value", Type: cty.DynamicPseudoType}},
+		Type: function.StaticReturnType(cty.Number),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			t := args[0].Type()
 			if !t.IsListType() && !t.IsTupleType() {
@@ -254,7 +268,8 @@ func lookUp(args []cty.Value) (cty.Value, error) {
 		return m.Index(key), nil
 	}
 	if len(args) == 2 {
-		return cty.NilVal, function.NewArgErrorf(1, "there is no element with the key %q, and no default is given", key.AsString())
+		return cty.NilVal, function.NewArgErrorf(1, "there is no element with the key %q, and no default is given",
+			key.AsString())
 	}
 	if t.IsMapType() {
 		return convert.Convert(args[2], t.ElementType())

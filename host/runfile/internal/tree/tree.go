@@ -53,7 +53,8 @@ func (e *Error) Error() string {
 // Unwrap returns the error underneath.
 func (e *Error) Unwrap() error { return e.Err }
 
-const confined = "a run file reads only what lies in its own directory or below; put a copy there, or mount the place with a workspace block"
+const confined = "a run file reads only what lies in its own directory or below; put a copy there, or mount the " +
+	"place with a workspace block"
 
 // Resolve turns a path as written into one that is clean, slash-separated and relative to the root; "." is the root.
 // An absolute path is accepted when it lies inside.
@@ -121,7 +122,8 @@ func (r *Root) Find(p string, max int64) (rel string, info fs.FileInfo, err erro
 }
 
 func tooLarge(p string, size, max int64) error {
-	return &Error{Path: p, Reason: fmt.Sprintf("%s is %d bytes large; at most %s are read", diag.Quote(p), size, units.FormatSize(max)),
+	return &Error{Path: p, Reason: fmt.Sprintf("%s is %d bytes large; at most %s are read", diag.Quote(p), size,
+		units.FormatSize(max)),
 		Fix: "mount large data with a workspace block"}
 }
 
@@ -181,7 +183,8 @@ func (r *Root) explain(p, rel string, err error) error {
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes") { // os.Root has no error value for this
-		return &Error{Path: p, Reason: q + " is a symbolic link that leads out of the directory of the run file", Fix: confined, Err: err}
+		return &Error{Path: p, Reason: q + " is a symbolic link that leads out of the directory of the run file",
+			Fix: confined, Err: err}
 	}
 	if pe != nil {
 		err = pe.Err
@@ -301,7 +304,8 @@ func (r *Root) Glob(dir string, include, exclude []string) (*Found, error) {
 	found, seen := &Found{}, 0
 	err = fs.WalkDir(sub.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if seen++; seen > MaxEntries {
-			return &Error{Path: dir, Reason: fmt.Sprintf("%s holds more than %d files and directories", diag.Quote(dir), MaxEntries),
+			return &Error{Path: dir, Reason: fmt.Sprintf("%s holds more than %d files and directories", diag.Quote(dir),
+				MaxEntries),
 				Fix: "name a smaller directory, or mount it with a workspace block"}
 		}
 		if err != nil {
@@ -331,7 +335,8 @@ func (r *Root) Glob(dir string, include, exclude []string) (*Found, error) {
 			return r.explain(path.Join(rel, p), path.Join(rel, p), err)
 		}
 		if !info.Mode().IsRegular() {
-			return &Error{Path: p, Reason: fmt.Sprintf("%s is %s, not a regular file", diag.Quote(path.Join(rel, p)), Kind(info.Mode())),
+			return &Error{Path: p, Reason: fmt.Sprintf("%s is %s, not a regular file", diag.Quote(path.Join(rel, p)),
+				Kind(info.Mode())),
 				Fix: fmt.Sprintf("leave it out: exclude = [%s]", diag.Quote(p))}
 		}
 		found.Files = append(found.Files, Match{Path: p, Info: info})

@@ -107,8 +107,9 @@ func launch(id Identity, argv []string, stderr *os.File, env []string) (*Holder,
 		// has to clean up after bwrap then.
 	}
 	p, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
-		Dir:   "/",
-		Env:   append([]string{"GOTRACEBACK=single", "GOGC=off", "GOMEMLIMIT=32MiB"}, env...), // one sandbox makes less than 1 MiB of garbage
+		Dir: "/",
+		// one sandbox makes less than 1 MiB of garbage
+		Env:   append([]string{"GOTRACEBACK=single", "GOGC=off", "GOMEMLIMIT=32MiB"}, env...),
 		Files: []*os.File{null, null, stderr, far},
 		Sys:   sys,
 	})

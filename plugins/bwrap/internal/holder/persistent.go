@@ -170,7 +170,8 @@ func ended(pidfd int, patience time.Duration) bool {
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(max(time.Until(deadline).Milliseconds(), 0)))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}},
+			int(max(time.Until(deadline).Milliseconds(), 0)))
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil || n > 0:

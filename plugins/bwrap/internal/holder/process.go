@@ -38,7 +38,8 @@ type Result struct {
 }
 
 // Spawn starts bwrap with a pid 1 that waits for its command, see [supervise.Child.Command]; init is its path in the
-// sandbox. With observe, a filter of system calls, the filter's listener comes over listener, and has to be served at once.
+// sandbox. With observe, a filter of system calls, the filter's listener comes over listener, and has to be served at
+// once.
 func (h *Holder) Spawn(init string, observe []byte, listener *os.File) (*Process, error) {
 	child, status, err := supervise.Await()
 	if err != nil {

@@ -101,7 +101,8 @@ func (h *holder) last() error {
 		case a.by == nil, a.req.End:
 			closeAll(a.fds)
 			h.mu.Lock()
-			h.persistent.ending = true // a client that waits for a command learns from the end of the connection that it was ended
+			// a client that waits for a command learns from the end of the connection that it was ended
+			h.persistent.ending = true
 			h.mu.Unlock()
 			unix.Close(h.persistent.listener)
 			return io.EOF

@@ -84,8 +84,8 @@ func (h *holder) begin() (err error) {
 	return unix.SchedGetaffinity(0, &h.cpus)
 }
 
-// noCore sets limits.NoCore, which that package explains, for all that this process starts: later the system call filter
-// lets nobody change it.
+// noCore sets limits.NoCore, which that package explains, for all that this process starts: later the system call
+// filter lets nobody change it.
 func noCore() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {

@@ -130,8 +130,8 @@ type Mount struct {
 	ReadOnly bool
 }
 
-// Exec runs bwrap once, with a pid 1 that waits for its command. Its descriptors are bwrap's stderr, the status socket and,
-// with Observe, the socket for the listener.
+// Exec runs bwrap once, with a pid 1 that waits for its command. Its descriptors are bwrap's stderr, the status socket
+// and, with Observe, the socket for the listener.
 type Exec struct {
 	ID      uint64
 	Program string // pid 1, as the sandbox sees it

@@ -28,14 +28,16 @@ func main() {
 	// What the process that started this has left open is not for the sandboxes. A kernel before 5.11 cannot mark them so.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	var o e2btest.Options
-	flag.StringVar(&o.Addr, "addr", "127.0.0.1:0", "where to listen; port 0 is any free one. Anyone who can connect and has the key can run commands here")
+	flag.StringVar(&o.Addr, "addr", "127.0.0.1:0",
+		"where to listen; port 0 is any free one. Anyone who can connect and has the key can run commands here")
 	flag.StringVar(&o.Key, "key", "", "the API key to ask for; the default is one made up")
 	flag.StringVar(&o.Dir, "dir", "", "where the files of sandboxes lie; the default is a temporary directory")
 	templates := flag.String("templates", "base", "the names of templates, with commas; all are this machine's /usr")
 	flag.IntVar(&o.MaxSandboxes, "max-sandboxes", 20, "how many sandboxes may run at once")
 	flag.DurationVar(&o.MaxTimeout, "max-timeout", time.Hour, "the longest life of a sandbox")
 	flag.BoolVar(&o.HostNetwork, "host-network", false, "give sandboxes that ask for the internet this machine's network")
-	asRoot := flag.Bool("allow-root", false, "serve although this is root, whose files below /usr the commands of sandboxes can then read")
+	asRoot := flag.Bool("allow-root", false,
+		"serve although this is root, whose files below /usr the commands of sandboxes can then read")
 	quiet := flag.Bool("quiet", false, "do not tell of every request on stderr")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -44,7 +46,9 @@ func main() {
 		os.Exit(2)
 	}
 	if os.Getuid() == 0 && !*asRoot {
-		fmt.Fprintln(os.Stderr, "hutch-e2b-server: commands in sandboxes would be root on this machine, behind an ordinary bubblewrap: start it as an ordinary user, or with -allow-root for code of your own")
+		fmt.Fprintln(os.Stderr,
+			"hutch-e2b-server: commands in sandboxes would be root on this machine, behind an ordinary bubblewrap: start it "+
+				"as an ordinary user, or with -allow-root for code of your own")
 		os.Exit(1)
 	}
 	o.Templates = strings.Split(*templates, ",")

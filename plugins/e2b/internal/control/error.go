@@ -61,7 +61,8 @@ func (e *Error) Kind() Kind {
 		return Key
 	case e.Status == http.StatusForbidden:
 		return Access
-	case e.Status == http.StatusTooManyRequests && (e.RetryAfter > 0 || strings.Contains(strings.ToLower(e.Message), "rate limit")):
+	case e.Status == http.StatusTooManyRequests && (e.RetryAfter > 0 ||
+		strings.Contains(strings.ToLower(e.Message), "rate limit")):
 		return Rate
 	case e.Status == http.StatusTooManyRequests:
 		return Quota

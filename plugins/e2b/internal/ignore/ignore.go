@@ -69,7 +69,8 @@ func (r *Rules) of(dir string) []rule {
 		b, err := safefile.ReadFile(r.root, path.Join(dir, name), maxFile)
 		var refused *safefile.Error
 		switch {
-		case errors.As(err, &refused) && (refused.Reason == safefile.ReasonMissing || refused.Reason == safefile.ReasonSymlink || refused.Reason == safefile.ReasonDir):
+		case errors.As(err, &refused) && (refused.Reason == safefile.ReasonMissing ||
+			refused.Reason == safefile.ReasonSymlink || refused.Reason == safefile.ReasonDir):
 			// git follows no link here either
 		case err != nil:
 			r.err = errors.Join(r.err, err)
@@ -118,7 +119,8 @@ func parseLine(line string) (r rule, ok bool) {
 	}
 	anchored := strings.Contains(line, "/")
 	line = strings.TrimPrefix(line, "/")
-	line = strings.NewReplacer("{", `\{`, "}", `\}`).Replace(unescapeBraces(line)) // alternatives are doublestar's, not git's
+	// alternatives are doublestar's, not git's
+	line = strings.NewReplacer("{", `\{`, "}", `\}`).Replace(unescapeBraces(line))
 	if !anchored {
 		line = "**/" + line
 	}

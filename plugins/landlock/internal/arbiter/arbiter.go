@@ -1,5 +1,5 @@
-// Package arbiter answers the system calls that the filter of a command leaves to the plugin: changes of modes and times
-// of files, which it makes itself where they are allowed. The kernel holds the caller until the answer.
+// Package arbiter answers the system calls that the filter of a command leaves to the plugin: changes of modes and
+// times of files, which it makes itself where they are allowed. The kernel holds the caller until the answer.
 //
 // A program can change its memory while it waits. So nothing that depends on memory is let through: the arbiter copies
 // the arguments once, opens what they name, and decides about what it has opened.
@@ -167,7 +167,8 @@ func open(r *notify.Request, dir int, path uint64, flags int) (fd int, err error
 		}
 		defer unix.Close(base)
 	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS} // those would be this process's
+	// those would be this process's
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
 		how.Flags |= unix.O_NOFOLLOW
 	}

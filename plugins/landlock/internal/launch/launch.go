@@ -64,7 +64,8 @@ func Command() (cmd *exec.Cmd, l *net.UnixListener, err error) {
 	if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"}); err != nil {
 		return nil, nil, fmt.Errorf("listen for the launcher: %w", err)
 	}
-	cmd = &exec.Cmd{Path: fmt.Sprintf("/proc/%d/exe", os.Getpid()), Args: []string{launcherName}, Dir: "/", Env: []string{launcherEnv + "=" + name}}
+	cmd = &exec.Cmd{Path: fmt.Sprintf("/proc/%d/exe", os.Getpid()), Args: []string{launcherName}, Dir: "/",
+		Env: []string{launcherEnv + "=" + name}}
 	return cmd, l, nil
 }
 
@@ -92,8 +93,9 @@ const (
 	saysFailed = 'f' // a text
 )
 
-// Follow waits for the launcher, whose process id is pid, and sends the order. It calls begun once the launcher has restricted itself, from when
-// on the listener must be served, and returns when the command was executed. Closing l ends it, also later.
+// Follow waits for the launcher, whose process id is pid, and sends the order. It calls begun once the launcher has
+// restricted itself, from when on the listener must be served, and returns when the command was executed. Closing l
+// ends it, also later.
 func Follow(l *net.UnixListener, pid int, o *Order, begun func(Begun)) error {
 	conn, err := accept(l, pid)
 	if err != nil {
@@ -141,7 +143,10 @@ func accept(l *net.UnixListener, pid int) (*net.UnixConn, error) {
 		raw, err := conn.SyscallConn()
 		if err == nil {
 			var peer *unix.Ucred
-			cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+			cerr := raw.Control(func(fd uintptr) {
+				peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+					unix.SO_PEERCRED)
+			})
 			if cerr == nil && err == nil && int(peer.Pid) == pid {
 				return conn, nil
 			}
@@ -173,7 +178,8 @@ func init() {
 	if name == "" {
 		return
 	}
-	runtime.LockOSThread()                                           // this thread becomes the command; the filter and the processors are its own
+	// this thread becomes the command; the filter and the processors are its own
+	runtime.LockOSThread()
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) // the command has its three streams only
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -181,7 +187,8 @@ func init() {
 	}
 	if err == nil { // the plugin may have died, and another user may listen by its name
 		var peer *unix.Ucred
-		if peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && int(peer.Uid) == os.Geteuid() {
+		if peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil &&
+			int(peer.Uid) == os.Geteuid() {
 			_, _ = unix.Write(fd, run(fd, &Order{}))
 		}
 	}
@@ -301,7 +308,8 @@ func restrictFiles(o *Order) error {
 			if err != nil {
 				continue // not there, or nothing that this user may reach
 			}
-			if target, err := os.Readlink(string(p)); err == nil && strings.HasPrefix(string(p), "/proc/") && !strings.HasPrefix(target, "/") {
+			if target, err := os.Readlink(string(p)); err == nil && strings.HasPrefix(string(p), "/proc/") &&
+				!strings.HasPrefix(target, "/") {
 				continue // a stream that is in no file system, such as a pipe: Landlock does not restrict those
 			}
 			rights := file

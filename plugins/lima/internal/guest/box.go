@@ -86,7 +86,8 @@ func (b box) create(_ context.Context, spec *wire.Sandbox) error {
 	if _, err := b.spec(); err == nil {
 		return nil
 	}
-	for _, dir := range []string{b.workspace(), b.state("output"), b.state("tmp"), b.state("vartmp"), b.state("input"), b.state("home-upper")} {
+	for _, dir := range []string{b.workspace(), b.state("output"), b.state("tmp"), b.state("vartmp"), b.state("input"),
+		b.state("home-upper")} {
 		if err := b.userDir(dir); err != nil {
 			return err
 		}
@@ -392,7 +393,8 @@ func (o *order) mount(shown []visible.File) error {
 		}
 	}
 	for _, dir := range []string{workspaceDir, exchangeDir} { // their other directories are nobody's
-		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, ""); err != nil {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY,
+			""); err != nil {
 			return fmt.Errorf("take rights from %s: %w", dir, err)
 		}
 	}

@@ -115,7 +115,8 @@ func (c *call) start(s *server, tty *remote.Size, network bool) error {
 	c.init = exec.Command("/proc/self/exe", "init")
 	c.init.Env = []string{}
 	c.init.ExtraFiles = []*os.File{theirs}
-	c.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC, Setsid: true}
+	c.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+		Setsid: true}
 	if !network {
 		c.init.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 	}

@@ -71,9 +71,11 @@ type account struct {
 // Serve answers a backend on the standard streams until it is gone. bootWait is how long the guest's first boot may
 // take.
 func Serve(ctx context.Context, name string, bootWait time.Duration) error {
-	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // what sshd and sudo let through is no command's; old kernels have it not
+	// what sshd and sudo let through is no command's; old kernels have it not
+	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	s := &server{calls: map[*call]bool{}}
-	hello := &wire.Hello{Version: wire.Version, Arch: runtime.GOARCH, Boot: readLine("/proc/sys/kernel/random/boot_id"), Kernel: readLine("/proc/sys/kernel/osrelease")}
+	hello := &wire.Hello{Version: wire.Version, Arch: runtime.GOARCH, Boot: readLine("/proc/sys/kernel/random/boot_id"),
+		Kernel: readLine("/proc/sys/kernel/osrelease")}
 	err := s.prepare(ctx, name, bootWait)
 	if err != nil {
 		hello.Err = remote.AsError(err)
@@ -117,7 +119,8 @@ func (s *server) accept(session *yamux.Session) error {
 // prepare looks who the user is and what the guest can do, once it has booted.
 func (s *server) prepare(ctx context.Context, name string, bootWait time.Duration) error {
 	if os.Geteuid() != 0 {
-		return contract.Errorf(contract.ReasonDenied, "hutch's program in the guest must be root; sudo made it uid %d", os.Geteuid())
+		return contract.Errorf(contract.ReasonDenied, "hutch's program in the guest must be root; sudo made it uid %d",
+			os.Geteuid())
 	}
 	if err := booted(ctx, bootWait); err != nil {
 		return err
@@ -136,7 +139,8 @@ func (s *server) prepare(ctx context.Context, name string, bootWait time.Duratio
 	for _, dir := range []struct {
 		path string
 		mode os.FileMode
-	}{{stateDir, 0o700}, {runDir, 0o700}, {workspaceDir, 0o755}, {exchangeDir, 0o755}, {inputDir, 0o755}, {outputDir, 0o755}} {
+	}{{stateDir, 0o700}, {runDir, 0o700}, {workspaceDir, 0o755}, {exchangeDir, 0o755}, {inputDir, 0o755},
+		{outputDir, 0o755}} {
 		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
 			return fmt.Errorf("make hutch's directories in the guest: %w", err)
 		}
@@ -177,7 +181,8 @@ func booted(ctx context.Context, wait time.Duration) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return contract.Errorf(contract.ReasonInternal, "the guest's boot scripts are not done after %s: there is no %s", wait, bootDone)
+			return contract.Errorf(contract.ReasonInternal, "the guest's boot scripts are not done after %s: there is no %s",
+				wait, bootDone)
 		}
 	}
 }
@@ -218,7 +223,8 @@ func (s *server) answer(stream *yamux.Stream, req wire.Request, data io.Reader) 
 func (s *server) do(ctx context.Context, req wire.Request, data io.Reader) (reply remote.Reply) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply = remote.Reply{Err: contract.Errorf(contract.ReasonInternal, "hutch's program in the guest has a bug: %s: %v", req.Op, p)}
+			reply = remote.Reply{Err: contract.Errorf(contract.ReasonInternal, "hutch's program in the guest has a bug: %s: %v",
+				req.Op, p)}
 		}
 	}()
 	var err error
@@ -297,7 +303,8 @@ type order struct {
 func newOrder(b box, spec *wire.Sandbox, req *wire.Request, group *limits.Group) *order {
 	return &order{
 		ID: b.id, UID: b.user.uid, GID: b.user.gid, SetGroups: setGroupsAllowed(), Home: b.user.home,
-		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Limits: spec.Limits, Exec: *req.Exec, Files: req.Files,
+		Network: spec.Network, Input: spec.Input, Exchange: spec.Exchange, Group: group.Handle(), Limits: spec.Limits,
+		Exec: *req.Exec, Files: req.Files,
 	}
 }
 
@@ -374,7 +381,8 @@ func (o *order) live(control *os.File, lines *remote.Lines) *remote.Exit {
 func (o *order) command() (*exec.Cmd, *remote.Exit) {
 	dir := string(o.Exec.Dir)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, &remote.Exit{Err: contract.Errorf(contract.ReasonConfig, "there is no directory %q in the sandbox to work in", dir)}
+		return nil, &remote.Exit{Err: contract.Errorf(contract.ReasonConfig,
+			"there is no directory %q in the sandbox to work in", dir)}
 	}
 	cmd := &exec.Cmd{Dir: dir, Env: []string{}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	path := ""
@@ -401,7 +409,8 @@ func (o *order) command() (*exec.Cmd, *remote.Exit) {
 		}
 		cmd.Path = p
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID), NoSetGroups: !o.SetGroups}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(o.UID),
+		Gid: uint32(o.GID), NoSetGroups: !o.SetGroups}}
 	if o.Exec.TTY != nil {
 		cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, 0
 	}
@@ -462,7 +471,8 @@ func reap(pid int) *remote.Exit {
 			return &remote.Exit{Err: remote.AsError(fmt.Errorf("wait for the command: %w", err))}
 		case got == pid:
 			return &remote.Exit{
-				Status: uint32(ws), User: time.Duration(ru.Utime.Nano()), Sys: time.Duration(ru.Stime.Nano()), MaxRSS: int64(ru.Maxrss) << 10,
+				Status: uint32(ws), User: time.Duration(ru.Utime.Nano()), Sys: time.Duration(ru.Stime.Nano()),
+				MaxRSS: int64(ru.Maxrss) << 10,
 			}
 		}
 	}

@@ -32,10 +32,11 @@ const (
 	OpSnapshot Op = "snapshot" // ID: remember what the workspace looks like -> Reply
 	OpSync     Op = "sync"     // ID: have what was written of it reach the disk -> Reply
 	OpChanges  Op = "changes"  // ID: compare it with that -> Reply with Changes
-	OpReset    Op = "reset"    // ID, Hard: end its commands, empty what surrounds the workspace, and with Hard the workspace -> Reply
-	OpDestroy  Op = "destroy"  // ID: end its commands and remove it -> Reply
-	OpInspect  Op = "inspect"  // ID -> Reply; not found when there is no such sandbox
-	OpExec     Op = "exec"     // Exec: run a command -> Events, while Controls go the other way
+	// ID, Hard: end its commands, empty what surrounds the workspace, and with Hard the workspace -> Reply
+	OpReset   Op = "reset"
+	OpDestroy Op = "destroy" // ID: end its commands and remove it -> Reply
+	OpInspect Op = "inspect" // ID -> Reply; not found when there is no such sandbox
+	OpExec    Op = "exec"    // Exec: run a command -> Events, while Controls go the other way
 )
 
 // Part is a place in a sandbox that can be filled.

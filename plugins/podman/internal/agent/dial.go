@@ -50,7 +50,8 @@ func dial(ctx context.Context, path string, wantPID int) (*Conn, error) {
 		socket.Close()
 		return nil, context.Cause(ctx)
 	}
-	c := &Conn{socket: socket, processes: map[*Process]bool{}, questions: map[uint64]chan<- answer{}, done: make(chan struct{})}
+	c := &Conn{socket: socket, processes: map[*Process]bool{}, questions: map[uint64]chan<- answer{},
+		done: make(chan struct{})}
 	go c.receive()
 	return c, nil
 }
@@ -122,18 +123,23 @@ func greeted(m supervise.Message, socket *supervise.Socket, wantPID int) error {
 		return err
 	}
 	var peer *unix.Ucred
-	if e := socket.Control(func(fd int) { peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+	if e := socket.Control(func(fd int) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	}); e != nil {
 		return e
 	}
 	switch {
 	case err != nil:
 		return err
 	case int(peer.Pid) != wantPID:
-		return sdk.Errorf(sdk.ReasonDenied, "process %d listens there, and not the container's first process, %d", peer.Pid, wantPID)
+		return sdk.Errorf(sdk.ReasonDenied, "process %d listens there, and not the container's first process, %d", peer.Pid,
+			wantPID)
 	case r.Op != wire.Hello:
 		return fmt.Errorf("it begins with reply %d instead of a greeting", r.Op)
 	case r.Value != wire.Version:
-		return sdk.Errorf(sdk.ReasonUnsupported, "it speaks version %d of the protocol, and this plugin version %d", r.Value, wire.Version).
+		return sdk.Errorf(sdk.ReasonUnsupported, "it speaks version %d of the protocol, and this plugin version %d", r.Value,
+			wire.Version).
 			WithFix("the sandbox was made by another version of hutch: use that one, or recreate the sandbox with `hutch reset`")
 	}
 	return nil

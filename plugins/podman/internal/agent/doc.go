@@ -22,14 +22,13 @@
 //
 // The agent runs as the user that commands run as. What keeps the two apart:
 //
-//   - The agent is not traceable and its descriptors are nobody's to open, from before the first command on, and so are the
-//     reapers above each command. It hears no signals from within the container.
-//   - It talks to nobody who has a process id in the container. The plugin talks to
-//     nobody but the container's first process, as the host numbers it ([Dial]).
-//   - Commands inherit their three streams and no other descriptor.
-//   - Neither end takes a message for granted: sizes are fixed, every field has its
-//     bounds, and what does not fit ends the connection with an error. Every wait
-//     on the host's side has a bound that its caller gives.
+//	  reapers above each command. It hears no signals from within the container.
+//	- It talks to nobody who has a process id in the container. The plugin talks to
+//	  nobody but the container's first process, as the host numbers it ([Dial]).
+//	- Commands inherit their three streams and no other descriptor.
+//	- Neither end takes a message for granted: sizes are fixed, every field has its
+//	  bounds, and what does not fit ends the connection with an error. Every wait
+//	  on the host's side has a bound that its caller gives.
 //
 // A command may still kill the other commands of its own sandbox, whose user it is,
 // and the reapers above them. The agent then looks after the commands itself, and

@@ -111,7 +111,8 @@ func (p *Process) follow(ended <-chan answer) {
 	case err != nil:
 		p.err = err
 	case !reported:
-		p.err = sdk.Errorf(sdk.ReasonInternal, "how the command ended is not known: something in the sandbox killed the process that watched it")
+		p.err = sdk.Errorf(sdk.ReasonInternal,
+			"how the command ended is not known: something in the sandbox killed the process that watched it")
 	default:
 		p.exit = &Exit{
 			Status: status, User: time.Duration(a.User) * time.Microsecond, Sys: time.Duration(a.Sys) * time.Microsecond,

@@ -34,8 +34,8 @@ const x32Bit = 0x40000000
 // Offsets in struct seccomp_data, of which the machine must be little-endian.
 const offNr, offArch, offArgs = 0, 4, 16
 
-// Assemble makes the program of a table for an architecture: a binary search for the number of the call among the ranges
-// of numbers with one answer.
+// Assemble makes the program of a table for an architecture: a binary search for the number of the call among the
+// ranges of numbers with one answer.
 func Assemble(a *Arch, groups []Group) ([]bpf.RawInstruction, error) {
 	last := 0
 	for _, nr := range a.Numbers {

@@ -66,7 +66,8 @@ func (c *Condition) or(arg int, value uint32, other int, otherValue uint32) *Con
 
 // unlessCore allows prlimit64 of other resources than RLIMIT_CORE, and a call without new limits.
 func unlessCore(text string) *Condition {
-	c := &Condition{text, append(others(1, []uint32{rlimitCore}), Cube{{1, all, rlimitCore}, {2, all, 0}, {high + 2, all, 0}}), nil}
+	c := &Condition{text, append(others(1, []uint32{rlimitCore}),
+		Cube{{1, all, rlimitCore}, {2, all, 0}, {high + 2, all, 0}}), nil}
 	for _, limits := range slices.Concat(anyBit(2, all), anyBit(high+2, all)) {
 		c.Refuse = append(c.Refuse, Cube{{1, all, rlimitCore}, limits[0]})
 	}

@@ -56,7 +56,8 @@ func OCI(scmp string, never []string) *Profile {
 }
 
 func (p *Profile) add(names []string, answer Errno, cube Cube) {
-	if len(names) == 0 || answer == p.DefaultErrnoRet && len(cube) == 0 { // libseccomp takes no rule that repeats the default
+	// libseccomp takes no rule that repeats the default
+	if len(names) == 0 || answer == p.DefaultErrnoRet && len(cube) == 0 {
 		return
 	}
 	r := Rule{Names: names, Action: "SCMP_ACT_ALLOW"}

@@ -10,12 +10,18 @@ import (
 func Page() string {
 	var b strings.Builder
 	b.WriteString("# System calls\n\n")
-	paragraph(&b, "Commands in sandboxes of the backends bwrap and podman may make the system calls on this page and no others. Both filters are "+
-		"made from the table in `sdk/seccomp`, and so is this page (`make generate`). A call that is not on this page, such as one of a newer kernel, returns "+
-		"`ENOSYS`, with which C libraries fall back to an older one. A 32-bit call kills the process with `SIGSYS` on bwrap, and the thread that makes it on podman; one of x32 does the same or returns `ENOSYS`. "+
-		"Conditions look at the low 32 bits of an argument, as the kernel does.")
-	paragraph(&b, "Podman's filter is loaded by its OCI runtime through libseccomp. A call that the machine's libseccomp does not know yet returns `ENOSYS` there, "+
-		"also where this page allows it.")
+	paragraph(&b,
+		"Commands in sandboxes of the backends bwrap and podman may make the system calls on this page and no others. "+
+			"Both filters are "+
+			"made from the table in `sdk/seccomp`, and so is this page (`make generate`). A call that is not on this page, "+
+			"such as one of a newer kernel, returns "+
+			"`ENOSYS`, with which C libraries fall back to an older one. A 32-bit call kills the process with `SIGSYS` on "+
+			"bwrap, and the thread that makes it on podman; one of x32 does the same or returns `ENOSYS`. "+
+			"Conditions look at the low 32 bits of an argument, as the kernel does.")
+	paragraph(&b,
+		"Podman's filter is loaded by its OCI runtime through libseccomp. A call that the machine's libseccomp does not "+
+			"know yet returns `ENOSYS` there, "+
+			"also where this page allows it.")
 	section := func(title, intro string, groups []Group, want func(*Group) bool) {
 		fmt.Fprintf(&b, "## %s\n\n", title)
 		paragraph(&b, intro)
@@ -25,10 +31,14 @@ func Page() string {
 			}
 		}
 	}
-	section("Allowed", "What Docker's and Podman's default profiles allow without a capability, without what is below.", Groups(), func(g *Group) bool { return g.Answer == Allow })
-	section("Allowed under a condition", "Any other arguments are refused.", Groups(), func(g *Group) bool { return g.When != nil })
-	section("Refused", "Programs know these and get an answer that they can act on.", Groups(), func(g *Group) bool { return g.Answer != Allow && g.When == nil })
-	section("Without namespaces", "The backend landlock has no namespaces. Its filter is the same but for these calls.", SharedChanges(), func(*Group) bool { return true })
+	section("Allowed", "What Docker's and Podman's default profiles allow without a capability, without what is below.",
+		Groups(), func(g *Group) bool { return g.Answer == Allow })
+	section("Allowed under a condition", "Any other arguments are refused.", Groups(),
+		func(g *Group) bool { return g.When != nil })
+	section("Refused", "Programs know these and get an answer that they can act on.", Groups(),
+		func(g *Group) bool { return g.Answer != Allow && g.When == nil })
+	section("Without namespaces", "The backend landlock has no namespaces. Its filter is the same but for these calls.",
+		SharedChanges(), func(*Group) bool { return true })
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -46,7 +56,8 @@ func (g *Group) write(b *strings.Builder) {
 	case Ignore:
 		text += " Other calls return 0 and do nothing."
 	default:
-		text += fmt.Sprintf(" Refused calls return `%s`.", map[Errno]string{EPERM: "EPERM", ENOSYS: "ENOSYS", EOPNOTSUPP: "EOPNOTSUPP", EAFNOSUPPORT: "EAFNOSUPPORT"}[g.Answer])
+		text += fmt.Sprintf(" Refused calls return `%s`.", map[Errno]string{EPERM: "EPERM", ENOSYS: "ENOSYS",
+			EOPNOTSUPP: "EOPNOTSUPP", EAFNOSUPPORT: "EAFNOSUPPORT"}[g.Answer])
 	}
 	paragraph(b, text)
 	paragraph(b, "Source: <"+g.Source+">")

@@ -63,53 +63,70 @@ func Groups() []Group {
 		{
 			Title: "Files and directories", Answer: Allow, Source: docker,
 			Reason: "Programs read and write what their mounts show them; permissions and read-only mounts decide.",
-			Calls: `access chdir chown close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir fchown fchownat
+			Calls: `access chdir chown close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate
+				fchdir fchown fchownat
 				fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents
-				getdents64 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch lchown lgetxattr link linkat listxattr llistxattr
-				lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead
-				readlink readlinkat readv removexattr rename renameat rmdir sendfile setxattr splice stat statfs statx symlink symlinkat sync
+				getdents64 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch lchown lgetxattr link linkat
+				listxattr llistxattr
+				lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read
+				readahead
+				readlink readlinkat readv removexattr rename renameat rmdir sendfile setxattr splice stat statfs statx symlink
+				symlinkat sync
 				sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes write writev cachestat`,
 		},
 		{
 			Title: "Waiting for events", Answer: Allow, Source: docker,
 			Reason: "Event loops, and the kernel's older asynchronous reads and writes, which databases use.",
-			Calls: `epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 io_cancel io_destroy io_getevents
+			Calls: `epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 io_cancel
+				io_destroy io_getevents
 				io_pgetevents io_setup io_submit poll ppoll pselect6 select signalfd signalfd4`,
 		},
 		{
 			Title: "Memory", Answer: Allow, Source: docker,
 			Reason: "A process's own memory, and random numbers. Limits hold memory, not the filter.",
-			Calls: `brk getrandom madvise memfd_create memfd_secret membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync munlock
+			Calls: `brk getrandom madvise memfd_create memfd_secret membarrier mincore mlock mlock2 mlockall mmap mprotect mremap
+				mseal msync munlock
 				munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages map_shadow_stack`,
 		},
 		{
 			Title: "Processes, threads and signals", Answer: Allow, Source: docker,
-			Reason: "Processes of the sandbox only: its process namespace has no others. arch_prctl sets a thread's own registers.",
-			Calls: `alarm arch_prctl execve execveat exit exit_group fork futex futex_wait futex_waitv futex_wake futex_requeue get_robust_list
-				get_thread_area getcpu getpgid getpgrp getpid getppid getpriority getrlimit getrusage getsid gettid ioprio_get ioprio_set kill pause
+			Reason: "Processes of the sandbox only: its process namespace has no others. arch_prctl sets a thread's own " +
+				"registers.",
+			Calls: `alarm arch_prctl execve execveat exit exit_group fork futex futex_wait futex_waitv futex_wake futex_requeue
+				get_robust_list
+				get_thread_area getcpu getpgid getpgrp getpid getppid getpriority getrlimit getrusage getsid gettid ioprio_get
+				ioprio_set kill pause
 				pidfd_open pidfd_send_signal prctl process_mrelease restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask
-				rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
-				sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
-				sched_setparam sched_setscheduler sched_yield set_robust_list set_thread_area set_tid_address setpgid setpriority setsid
+				rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max
+				sched_get_priority_min
+				sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity
+				sched_setattr
+				sched_setparam sched_setscheduler sched_yield set_robust_list set_thread_area set_tid_address setpgid setpriority
+				setsid
 				sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid`,
 		},
 		{
 			Title: "Users and capabilities", Answer: Allow, Source: docker,
-			Reason: "Without a capability and with no-new-privileges nothing is gained by them; programs that give up rights call them.",
-			Calls: `capget capset getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid setgroups setregid setresgid
+			Reason: "Without a capability and with no-new-privileges nothing is gained by them; programs that give up rights " +
+				"call them.",
+			Calls: `capget capset getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid setgroups
+				setregid setresgid
 				setresuid setreuid setuid`,
 		},
 		{
 			Title: "Time", Answer: Allow, Source: docker,
 			Reason: "Reading clocks and setting timers. Without CAP_SYS_TIME adjtimex and clock_adjtime only read.",
-			Calls: `adjtimex clock_adjtime clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time timer_create
+			Calls: `adjtimex clock_adjtime clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer
+				time timer_create
 				timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime`,
 		},
 		{
 			Title: "Pipes, sockets and IPC", Answer: Allow, Source: docker,
 			Reason: "The network and IPC namespaces decide what can be reached; which sockets can be made is below.",
-			Calls: `accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open mq_timedreceive
-				mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd pipe pipe2 recvfrom recvmmsg recvmsg semctl semget semop semtimedop
+			Calls: `accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open
+				mq_timedreceive
+				mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd pipe pipe2 recvfrom recvmmsg recvmsg semctl semget semop
+				semtimedop
 				sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown`,
 		},
 		{
@@ -119,12 +136,15 @@ func Groups() []Group {
 		},
 
 		{
-			Title: "Set-id bits by mode", Answer: EPERM, Calls: "fchmod chmod creat", When: clear("no S_ISUID or S_ISGID in the mode", 1, setID),
-			Reason: "In a shared workspace started by root a set-id program would be root's on the host. Set-id directories are refused with them. mkdir has no rule: the kernel ignores these bits there.",
+			Title: "Set-id bits by mode", Answer: EPERM, Calls: "fchmod chmod creat",
+			When: clear("no S_ISUID or S_ISGID in the mode", 1, setID),
+			Reason: "In a shared workspace started by root a set-id program would be root's on the host. Set-id directories " +
+				"are refused with them. mkdir has no rule: the kernel ignores these bits there.",
 			Source: "https://man7.org/linux/man-pages/man7/inode.7.html",
 		},
 		{
-			Title: "Set-id bits by mode and directory", Answer: EPERM, Calls: "fchmodat fchmodat2", When: clear("no S_ISUID or S_ISGID in the mode", 2, setID),
+			Title: "Set-id bits by mode and directory", Answer: EPERM, Calls: "fchmodat fchmodat2",
+			When:   clear("no S_ISUID or S_ISGID in the mode", 2, setID),
 			Reason: "As above.",
 			Source: "https://man7.org/linux/man-pages/man2/chmod.2.html",
 		},
@@ -141,12 +161,14 @@ func Groups() []Group {
 			Source: "https://man7.org/linux/man-pages/man2/open.2.html",
 		},
 		{
-			Title: "Devices and set-id files by mknod", Answer: EPERM, Calls: "mknod", When: clear("FIFOs, sockets and regular files without set-id bits", 1, setID|deviceBit),
+			Title: "Devices and set-id files by mknod", Answer: EPERM, Calls: "mknod",
+			When:   clear("FIFOs, sockets and regular files without set-id bits", 1, setID|deviceBit),
 			Reason: "Device nodes reach the machine, and character device 0:0 is an overlay's whiteout.",
 			Source: "https://docs.kernel.org/filesystems/overlayfs.html#whiteouts-and-opaque-directories",
 		},
 		{
-			Title: "Devices and set-id files by mknodat", Answer: EPERM, Calls: "mknodat", When: clear("FIFOs, sockets and regular files without set-id bits", 2, setID|deviceBit),
+			Title: "Devices and set-id files by mknodat", Answer: EPERM, Calls: "mknodat",
+			When:   clear("FIFOs, sockets and regular files without set-id bits", 2, setID|deviceBit),
 			Reason: "As above.",
 			Source: "https://docs.kernel.org/filesystems/overlayfs.html#whiteouts-and-opaque-directories",
 		},
@@ -156,41 +178,52 @@ func Groups() []Group {
 			Source: "https://man7.org/linux/man-pages/man2/rename.2.html",
 		},
 		{
-			Title: "New processes in new namespaces", Answer: EPERM, Calls: "clone", When: clear("no CLONE_NEW* flag", 0, newNamespace),
+			Title: "New processes in new namespaces", Answer: EPERM, Calls: "clone",
+			When:   clear("no CLONE_NEW* flag", 0, newNamespace),
 			Reason: "A user namespace gives every capability in it, with which most ways out of containers began.",
 			Source: dockerDoc,
 		},
 		{
-			Title: "Typing into terminals", Answer: EPERM, Calls: "ioctl", When: noneOf("any request but TIOCSTI, TIOCLINUX and TIOCSETD", 1, tiocsti, tioclinux, tiocsetd),
-			Reason: "TIOCSTI and TIOCLINUX push keystrokes into the caller's terminal (CVE-2017-5226, CVE-2019-10063, CVE-2023-28100); TIOCSETD loads line disciplines (CVE-2017-2636, CVE-2023-6546).",
+			Title: "Typing into terminals", Answer: EPERM, Calls: "ioctl",
+			When: noneOf("any request but TIOCSTI, TIOCLINUX and TIOCSETD", 1, tiocsti, tioclinux, tiocsetd),
+			Reason: "TIOCSTI and TIOCLINUX push keystrokes into the caller's terminal (CVE-2017-5226, CVE-2019-10063, " +
+				"CVE-2023-28100); TIOCSETD loads line disciplines (CVE-2017-2636, CVE-2023-6546).",
 			Source: "https://github.com/flatpak/flatpak/security/advisories/GHSA-7qpw-3vjv-xrqp",
 		},
 		{
 			Title: "Leases of files", Answer: EPERM, Calls: "fcntl", When: noneOf("any request but F_SETLEASE", 1, setLease),
-			Reason: "A program that opens a file to write waits up to 45 seconds for the holder of a lease, and a command can get one on a file of the user that it may only read.",
+			Reason: "A program that opens a file to write waits up to 45 seconds for the holder of a lease, and a command " +
+				"can get one on a file of the user that it may only read.",
 			Source: "https://man7.org/linux/man-pages/man2/F_GETLEASE.2const.html",
 		},
 		{
-			Title: "Personalities", Answer: EPERM, Calls: "personality", When: oneOf("0, which is Linux, and 0xffffffff, which asks", 0, 0, all),
+			Title: "Personalities", Answer: EPERM, Calls: "personality",
+			When:   oneOf("0, which is Linux, and 0xffffffff, which asks", 0, 0, all),
 			Reason: "Others turn off address randomisation or make all readable memory executable.",
 			Source: "https://man7.org/linux/man-pages/man2/personality.2.html",
 		},
 		{
-			Title: "Limits of core dumps", Answer: Ignore, Calls: "setrlimit", When: noneOf("any resource but RLIMIT_CORE", 0, rlimitCore),
-			Reason: "Where kernel.core_pattern is a program, the kernel runs it as root and outside of all namespaces for every dump, also with a limit of 0, but not with 1, which every command has. " +
+			Title: "Limits of core dumps", Answer: Ignore, Calls: "setrlimit",
+			When: noneOf("any resource but RLIMIT_CORE", 0, rlimitCore),
+			Reason: "Where kernel.core_pattern is a program, the kernel runs it as root and outside of all namespaces for " +
+				"every dump, also with a limit of 0, but not with 1, which every command has. " +
 				"Programs with keys in their memory set 0 and end if that fails.",
 			Source: "https://github.com/torvalds/linux/blob/v6.12/fs/coredump.c",
 		},
 		{
-			Title: "Limits of core dumps by prlimit", Answer: Ignore, Calls: "prlimit64", When: unlessCore("any resource but RLIMIT_CORE, which can only be read"),
+			Title: "Limits of core dumps by prlimit", Answer: Ignore, Calls: "prlimit64",
+			When:   unlessCore("any resource but RLIMIT_CORE, which can only be read"),
 			Reason: "As above.",
 			Source: "https://github.com/torvalds/linux/blob/v6.12/fs/coredump.c",
 		},
 		{
 			Title: "Address families", Answer: EAFNOSUPPORT, Calls: "socket socketpair",
-			When: oneOf("AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK with NETLINK_ROUTE", 0, afUnix, afInet, afInet6).or(0, afNetlink, 2, netlinkRoute),
-			Reason: "AF_VSOCK reaches the hypervisor and is in no network namespace before Linux 7.0; AF_ALG, AF_PACKET, NETLINK_AUDIT, NETLINK_NETFILTER and " +
-				"the protocols that nobody looks after had holes again and again (CVE-2026-31431, CVE-2021-22555). NETLINK_ROUTE lists interfaces.",
+			When: oneOf("AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK with NETLINK_ROUTE", 0, afUnix, afInet, afInet6).or(0,
+				afNetlink, 2, netlinkRoute),
+			Reason: "AF_VSOCK reaches the hypervisor and is in no network namespace before Linux 7.0; AF_ALG, AF_PACKET, " +
+				"NETLINK_AUDIT, NETLINK_NETFILTER and " +
+				"the protocols that nobody looks after had holes again and again (CVE-2026-31431, CVE-2021-22555). " +
+				"NETLINK_ROUTE lists interfaces.",
 			Source: "https://github.com/containers/container-libs/pull/575",
 		},
 
@@ -228,7 +261,8 @@ func Groups() []Group {
 			Reason: "A command could take over another one of its sandbox, or what reports its end.", Source: dockerDoc,
 		},
 		{
-			Title: "Tracing and programs in the kernel", Answer: EPERM, Calls: "bpf perf_event_open userfaultfd fanotify_init fanotify_mark",
+			Title: "Tracing and programs in the kernel", Answer: EPERM,
+			Calls:  "bpf perf_event_open userfaultfd fanotify_init fanotify_mark",
 			Reason: "Large parts of the kernel with many holes, and the means to win races in others.", Source: dockerDoc,
 		},
 		{
@@ -242,9 +276,11 @@ func Groups() []Group {
 		},
 		{
 			Title: "The kernel and the machine", Answer: EPERM,
-			Calls: `acct clock_settime delete_module finit_module init_module ioperm iopl kexec_file_load kexec_load lookup_dcookie modify_ldt quotactl
+			Calls: `acct clock_settime delete_module finit_module init_module ioperm iopl kexec_file_load kexec_load
+				lookup_dcookie modify_ldt quotactl
 				quotactl_fd reboot setdomainname sethostname settimeofday swapoff swapon sysfs syslog uselib ustat vhangup`,
-			Reason: "Nothing of it belongs to a sandbox; modify_ldt had holes (CVE-2015-5157, CVE-2017-17053) and serves 16-bit programs only.", Source: flatpak,
+			Reason: "Nothing of it belongs to a sandbox; modify_ldt had holes (CVE-2015-5157, CVE-2017-17053) and serves " +
+				"16-bit programs only.", Source: flatpak,
 		},
 	}
 }

@@ -83,13 +83,15 @@ type options struct {
 
 // resources are the names of the resource limits that can be set.
 var resources = map[string]int{
-	"as": unix.RLIMIT_AS, "core": unix.RLIMIT_CORE, "cpu": unix.RLIMIT_CPU, "data": unix.RLIMIT_DATA, "fsize": unix.RLIMIT_FSIZE,
+	"as": unix.RLIMIT_AS, "core": unix.RLIMIT_CORE, "cpu": unix.RLIMIT_CPU, "data": unix.RLIMIT_DATA,
+	"fsize":   unix.RLIMIT_FSIZE,
 	"memlock": unix.RLIMIT_MEMLOCK, "nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "stack": unix.RLIMIT_STACK,
 }
 
 func parse(args []string) (o options, err error) {
 	set := flag.NewFlagSet("serve", flag.ContinueOnError)
-	set.DurationVar(&o.lifeline, "lifeline", 0, "exit when no connection has become the lifeline by then; 0 waits for ever")
+	set.DurationVar(&o.lifeline, "lifeline", 0,
+		"exit when no connection has become the lifeline by then; 0 waits for ever")
 	set.Func("rlimit", "NAME=VALUE: a resource limit of every command", func(s string) error {
 		name, value, _ := strings.Cut(s, "=")
 		resource, ok := resources[name]

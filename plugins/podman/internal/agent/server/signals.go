@@ -38,7 +38,8 @@ func deafen() error {
 		case unix.SIGTERM:
 			act = term
 		}
-		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0); errno != 0 {
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, 8, 0,
+			0); errno != 0 {
 			return errno
 		}
 	}
