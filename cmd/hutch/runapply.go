@@ -194,7 +194,7 @@ func edited(ctx context.Context, u *ui, v *review.Review) ([]review.Pick, error)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `eval "${VISUAL:-${EDITOR:-vi}} \"\$1\""`, "sh", file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = u.in, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("the editor failed, nothing was applied: %w", err)
+		return nil, errors.New("the editor failed, nothing was applied: " + err.Error()) // its exit code is not hutch's
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
