@@ -85,7 +85,7 @@ type allConfig struct {
 }
 
 func (a *all) Describe() sdk.Description {
-	return sdk.Description{Name: "all", Version: "1", Summary: "everything", Isolation: sdk.IsolationVM, Config: allConfig{}, TTY: true, Fork: true,
+	return sdk.Description{Name: "all", Version: "1", Summary: "everything", Isolation: sdk.IsolationVM, Config: allConfig{}, TTY: true, Fork: true, Ahead: true, Sandbox: (*allBox)(nil),
 		Limits: []sdk.Limit{"timeout", "memory", "cpus", "pids", "disk", "files"}, Workspaces: []sdk.WorkspaceMode{"w"}, Networks: []sdk.NetworkMode{"n", sdk.NetworkFiltered}, Formats: []sdk.Format{"f"}, Environment: []string{"E"}}
 }
 func (a *all) Check(context.Context) ([]sdk.Finding, error) { return a.findings, nil }
@@ -104,7 +104,9 @@ func (a *all) List(_ context.Context, owner string) ([]sdk.Handle, error) {
 
 type allBox struct{ a *all }
 
-func (b *allBox) Ready() sdk.Ready { return b.a.ready }
+func (b *allBox) Ready() sdk.Ready                                        { return b.a.ready }
+func (b *allBox) Stop(context.Context) error                              { return nil }
+func (b *allBox) Start(context.Context, func(string, int64, int64)) error { return nil }
 func (b *allBox) Exec(_ context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	b.a.cmd = c
 	return b.a.exit, nil
@@ -177,14 +179,22 @@ func TestNoFieldIsLost(t *testing.T) {
 
 	req := filled[sdk.CreateRequest](t)
 	req.Spec, req.ID, req.StateDir, req.Allocated, req.Progress = spec, "one", t.TempDir(), nil, nil
-	sb, err := c.Create(ctx, &req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same("ready", a.ready, sb.Ready())
-	req.Config = seen.Config
 	noFuncs := cmp.FilterPath(func(p cmp.Path) bool { n := p.Last().String(); return n == ".Allocated" || n == ".Progress" }, cmp.Ignore())
-	same("request", &req, a.req, noFuncs)
+	create := func(req sdk.CreateRequest) *client.Sandbox {
+		sb, err := c.Create(ctx, &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("ready", a.ready, sb.Ready())
+		req.Config = seen.Config
+		same("request", &req, a.req, noFuncs)
+		return sb
+	}
+	ahead := req
+	ahead.ID, ahead.Keep, ahead.From = "ahead", false, nil
+	create(ahead)
+	req.Ahead = false // not with Keep
+	sb := create(req)
 
 	got, err := sb.Exec(ctx, &client.Command{Argv: []string{"a", ""}, Env: map[string]string{"A": "1=2", "B": ""}, Dir: "/d", User: "u",
 		TTY: &sdk.WindowSize{Rows: 1, Cols: 2}, Timeout: time.Hour, Grace: time.Minute})

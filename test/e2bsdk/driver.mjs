@@ -293,7 +293,7 @@ const cases = {
 
   async 'pause and connect'() {
     const paused = await Sandbox.create()
-    const counter = await paused.commands.run('n=0; while :; do n=$((n+1)); echo $n > count; sleep 0.05; done', { background: true, timeoutMs: 0 })
+    const counter = await paused.commands.run('n=0; while :; do n=$((n+1)); echo $n > new; mv new count; sleep 0.05; done', { background: true, timeoutMs: 0 })
     const count = async () => Number(await paused.files.read('count').catch(() => '0'))
     await until('it counts', async () => (await count()) > 0)
     assert.equal(await paused.pause(), true)

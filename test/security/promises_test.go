@@ -57,7 +57,6 @@ var promises = []struct {
 		{"Hiding host paths.", []string{"plugins/bwrap TestSandboxHidesTheHost"}},
 		{"Protection of commands in one podman sandbox from each other.", []string{"plugins/podman/internal/agent TestReapersAreKilled"}},
 		{"On podman, a disk limit with read_only = false", []string{"plugins/podman TestWritableRootHasNoDiskLimit"}},
-		{"On podman, safety from overlay mount bugs", []string{"plugins/podman TestOverlayStrategies"}},
 		{"Exact limits without a cgroup", []string{"plugins/bwrap TestS7SampledMemory", "plugins/bwrap TestS7MemoryOfOthers", "plugins/podman TestS7SampledMemory"}},
 	}},
 	{"landlock", []promise{
