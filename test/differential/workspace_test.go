@@ -36,7 +36,7 @@ func TestL1OwnInputAndOutput(t *testing.T) {
 	for name, block := range map[string]string{
 		"bwrap":         `backend "bwrap" {}`,
 		"podman native": fmt.Sprintf(`backend "podman" { image = %q }`, image),
-		"podman union":  fmt.Sprintf("backend \"podman\" {\n image = %q\n overlay = \"union\"\n}", image),
+		"podman copy":   fmt.Sprintf("backend \"podman\" {\n image = %q\n overlay = \"copy\"\n}", image),
 	} {
 		t.Run(name, func(t *testing.T) {
 			project := t.TempDir()
@@ -62,15 +62,13 @@ func TestL1OwnInputAndOutput(t *testing.T) {
 				t.Helper()
 				return run(home, e2e.Hutch(), "exec", id, "--", "sh", "-c", script)
 			}
-			if name != "podman union" { // which does not merge the layers for commands
-				if name == "bwrap" {
-					if got := exec("git --no-optional-locks -c safe.directory='*' status --porcelain"); got != "" {
-						t.Errorf("git status inside is %q, want nothing", got)
-					}
+			if name == "bwrap" {
+				if got := exec("git --no-optional-locks -c safe.directory='*' status --porcelain"); got != "" {
+					t.Errorf("git status inside is %q, want nothing", got)
 				}
-				if diff := cmp.Diff("in.txt\nout.txt\nin\nout\n", exec("ls input; ls output; cat input/* output/*")); diff != "" {
-					t.Error(diff)
-				}
+			}
+			if diff := cmp.Diff("in.txt\nout.txt\nin\nout\n", exec("ls input; ls output; cat input/* output/*")); diff != "" {
+				t.Error(diff)
 			}
 			if diff := cmp.Diff("/input /output\ncat $HUTCH_INPUT/main.sh", exec(`echo $HUTCH_INPUT $HUTCH_OUTPUT; sh $HUTCH_INPUT/main.sh`)); diff != "" {
 				t.Error(diff)
