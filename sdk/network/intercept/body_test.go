@@ -39,8 +39,7 @@ func TestBodies(t *testing.T) {
 					})
 					c := w.client(h2)
 					res, body := w.do(c, "POST", "https://"+host+"/user", read(tt.body), "Content-Type", tt.kind)
-					c.CloseIdleConnections()
-					out := <-w.outcomes
+					out := w.outcome(c)
 					mu.Lock()
 					defer mu.Unlock()
 					if res.StatusCode != tt.status || (came == tt.body) != (tt.status == 200) || strings.Contains(came, placeholder) && tt.status != 200 {

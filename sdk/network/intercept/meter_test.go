@@ -108,8 +108,7 @@ func TestBudget(t *testing.T) {
 					}
 					header = []string{"Authorization", "Bearer own"}
 				}
-				c.CloseIdleConnections()
-				out := <-w.outcomes
+				out := w.outcome(c)
 				if diff := cmp.Diff([]Denial{{"", tt.reason}}, out.Denied); diff != "" || len(out.Requests) != tt.pass+2 {
 					t.Fatalf("%d requests; denied %s", len(out.Requests), diff)
 				}
