@@ -82,9 +82,7 @@ func TestVerifyTree(t *testing.T) {
 	for _, id := range []string{l.ID(), parts[0].ID, parts[1].ID} {
 		wantProblems(t, got[id], true)
 	}
-	if err := os.Truncate(filepath.Join(s.paths.Run(parts[0].ID), eventsFile), 0); err != nil {
-		t.Fatal(err)
-	}
+	mustWrite(t, filepath.Join(s.paths.Run(parts[0].ID), eventsFile), nil)
 	if err := os.RemoveAll(s.paths.Run(parts[1].ID)); err != nil {
 		t.Fatal(err)
 	}
