@@ -72,7 +72,7 @@ var trips = []trip{
 		fix: "memory.max, with swap; read oom_kill from memory.events"},
 	{limit: sdk.LimitPIDs, value: 24, cause: sdk.CausePIDs,
 		below: `for i in 1 2 3 4 5; do sleep 0.1 & done; wait`,
-		above: `i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; echo $i; exit 9`, free: "200",
+		above: `i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; echo $i; sleep 1; exit 9`, free: "200", // it sleeps for a sampled limit
 		fix: "pids.max; read max from pids.events"},
 	{limit: sdk.LimitDisk, value: 8 << 20, cause: sdk.CauseDisk,
 		below: `head -c 1M /dev/zero > small && rm small`,
