@@ -88,6 +88,7 @@ func serveUI(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&c.Hutch, "hutch", "", "")
 	flags.IntVar(&c.Port, "port", 0, "")
 	flags.BoolVar(&c.NoOpen, "no-open", false, "")
+	flags.BoolVar(&c.OnceToken, "once-token", false, "")
 	if err := flags.Parse(args); err != nil || c.Hutch == "" {
 		return errors.New("this is a part of hutch; start it with hutch ui")
 	}

@@ -10,8 +10,9 @@ import (
 )
 
 type uiCmd struct {
-	Port   int  `placeholder:"N" help:"Port on 127.0.0.1 (default: any that is free)."`
-	NoOpen bool `help:"Do not open a browser; the link is printed in any case."`
+	Port      int  `placeholder:"N" help:"Port on 127.0.0.1 (default: any that is free)."`
+	NoOpen    bool `help:"Do not open a browser; the link is printed in any case."`
+	OnceToken bool `help:"Let one browser in: no other link follows the one that was used."`
 }
 
 // Help is the text below the synopsis.
@@ -19,7 +20,8 @@ func (*uiCmd) Help() string {
 	return `Serves a page on 127.0.0.1 until ^C and opens it where there is a display: a card for each sandbox, by
 project, with its backend, isolation, state and overlay, what runs in it and what it changed; its changes as a review,
 to be applied and undone; recent runs with their output, limits and events. What other processes do appears by itself.
-The link, printed on stdout, opens one browser and works once. docs/ui.md says more.
+The link, printed on stdout, opens one browser and works once. Then a link for another browser is printed, unless
+--once-token is given. docs/ui.md says more.
 
     hutch ui
     hutch ui --port 7000 --no-open`
@@ -36,6 +38,9 @@ func (c *uiCmd) Run(u *ui) error {
 	argv := []string{agent, "ui", "--version", version, "--hutch", hutch, "--port", strconv.Itoa(c.Port)}
 	if c.NoOpen {
 		argv = append(argv, "--no-open")
+	}
+	if c.OnceToken {
+		argv = append(argv, "--once-token")
 	}
 	return syscall.Exec(agent, argv, os.Environ())
 }

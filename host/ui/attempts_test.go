@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	goflag "flag"
 	"fmt"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hutch-run/hutch/internal/testbackend"
 )
 
 // attempt is a request that must get nothing and change nothing.
@@ -251,5 +254,48 @@ func TestHostile(t *testing.T) {
 				t.Errorf("it does not show %q, or has %q:\n%s", c.shown, c.never, pages)
 			}
 		})
+	}
+}
+
+// TestOnceToken starts the server as hutch ui does. With --once-token one browser gets in, and no link follows.
+func TestOnceToken(t *testing.T) {
+	t.Setenv("HUTCH_HOME", t.TempDir())
+	t.Setenv("HUTCH_BACKEND_PATH", testbackend.Dir(t, "fake"))
+	for _, once := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		links, ended := make(chan string, 2), make(chan error, 1)
+		note := func(format string, args ...any) {
+			if s := fmt.Sprintf(format, args...); strings.Contains(s, "token=") {
+				links <- s[strings.Index(s, "http"):]
+			}
+		}
+		go func() { ended <- Run(ctx, Call{NoOpen: true, OnceToken: once}, func(l string) { links <- l }, note) }()
+		get := func(link string) int {
+			a, err := http.Get(link)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Body.Close()
+			return a.StatusCode
+		}
+		link := <-links
+		if code := get(link); code != http.StatusOK {
+			t.Errorf("once %v: the link: %d", once, code)
+		}
+		if code := get(link); code != http.StatusUnauthorized {
+			t.Errorf("once %v: the link again: %d", once, code)
+		}
+		if !once {
+			if code := get(<-links); code != http.StatusOK {
+				t.Errorf("the link that follows: %d", code)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if once && len(links) > 0 {
+			t.Errorf("another link follows: %s", <-links)
+		}
 	}
 }

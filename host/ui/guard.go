@@ -116,7 +116,8 @@ func (g *guard) protect(next http.Handler) http.Handler {
 func (g *guard) enter(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	if !g.redeem(token) {
-		refuse(w, http.StatusUnauthorized, "this link is not valid any more; hutch ui prints one that is")
+		refuse(w, http.StatusUnauthorized,
+			"this link is not valid any more; use the last one that hutch ui printed, or start it again")
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: g.session, Path: g.prefix, HttpOnly: true,

@@ -104,10 +104,11 @@ func (s *Server) Serve(ctx context.Context, l, files net.Listener) error {
 
 // Call says how `hutch ui` was called.
 type Call struct {
-	Version string // of hutch: both programs are of one build
-	Hutch   string // its path, beside which backends lie
-	Port    int    // 0 for any
-	NoOpen  bool   // do not open a browser
+	Version   string // of hutch: both programs are of one build
+	Hutch     string // its path, beside which backends lie
+	Port      int    // 0 for any
+	NoOpen    bool   // do not open a browser
+	OnceToken bool   // there is one link, and none after it was used
 }
 
 // Run serves until ctx ends. say prints a line on stdout, note prints a message for the user.
@@ -147,18 +148,22 @@ func Run(ctx context.Context, c Call, say func(line string), note func(format st
 	}
 	var mu sync.Mutex
 	printed := v.Link()
-	v.guard.used = func(link string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if link == printed {
-			printed = v.Link()
-			note("the link was used; this one opens another browser, once: %s", printed)
+	opened := printed
+	if !c.OnceToken {
+		v.guard.used = func(link string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if link == printed {
+				printed = v.Link()
+				note("the link was used; this one opens another browser, once: %s", printed)
+			}
 		}
+		opened = v.Link()
 	}
 	say(printed) // nothing is served yet
 	note("the page of %s; the link works once, and ^C ends it", s.Store().Paths().Data)
 	if !c.NoOpen {
-		open(v.Link(), note)
+		open(opened, note)
 	}
 	return v.Serve(ctx, l, files)
 }
