@@ -48,6 +48,8 @@ type Description struct {
 	Observe bool
 	// Budget says that Exec holds [Command.Budget].
 	Budget bool
+	// Allow says that Exec holds [Command.Allow].
+	Allow bool
 
 	// Fork says that Create copies what [CreateRequest.From] has written.
 	Fork bool
@@ -105,6 +107,7 @@ const (
 	CapFork    Capability = "fork"
 	CapBudget  Capability = "budget"
 	CapAhead   Capability = "ahead"
+	CapAllow   Capability = "allow"
 )
 
 // Finding is one thing that Check looked at.

@@ -117,6 +117,7 @@ func capabilities(b Backend, d Description) []Capability {
 	add(CapFork, d.Fork)
 	add(CapBudget, d.Budget)
 	add(CapAhead, d.Ahead && stop)
+	add(CapAllow, d.Allow)
 	return caps
 }
 

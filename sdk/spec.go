@@ -283,6 +283,10 @@ type Command struct {
 	// Budget bounds the requests to hosts of Secrets, only with [Description.Budget]; otherwise nil.
 	Budget *Budget
 
+	// Allow are rules of [NetworkRules.Allow] for this command alone, besides those of its sandbox, only with
+	// [Description.Allow] and a sandbox that has rules. None is about a port of this machine's loopback.
+	Allow []string
+
 	// Observe asks for [Exit.Files], only with [Description.Observe].
 	Observe bool
 

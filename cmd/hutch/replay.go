@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/replay"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -16,6 +17,7 @@ type replayCmd struct {
 	Var     []string `sep:"none" placeholder:"NAME=VALUE" help:"Set a variable of the run file, for what the record lacks because it was sensitive. Repeatable."`
 	VarFile []string `sep:"none" placeholder:"FILE" help:"Read variables from a file. Repeatable." complete:"file"`
 	Env     []string `short:"e" sep:"none" placeholder:"NAME[=VALUE]" help:"Give a variable of the environment that the record lacks; without a value, pass it on from here. Repeatable."`
+	Allow   []string `name:"allow-host" sep:"none" placeholder:"RULE" help:"Let it reach RULE, too; see hutch run. Repeatable."`
 	Shared  bool     `help:"Run again in a workspace in shared mode, where the run writes to your directory."`
 	Output  string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text or json."`
 }
@@ -57,7 +59,11 @@ func (c *replayCmd) Run(ctx context.Context, u *ui) error {
 	if file := replay.RunFile(rec); file != "" {
 		s.UseLocks(file)
 	}
-	o := replay.Options{Backend: c.Backend, Env: map[string]string{}, Shared: c.Shared}
+	reach, err := network.FromFlags("", c.Allow)
+	if err != nil {
+		return err
+	}
+	o := replay.Options{Backend: c.Backend, Env: map[string]string{}, Shared: c.Shared, Network: reach}
 	for _, e := range c.Env {
 		if err := setEnv(o.Env, new([]string), e); err != nil {
 			return err

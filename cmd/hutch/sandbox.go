@@ -195,9 +195,10 @@ type execCmd struct {
 	EnvFile     []string `group:"command" sep:"none" placeholder:"FILE" help:"Read NAME=VALUE lines. Repeatable." complete:"file"`
 	Workdir     string   `group:"command" short:"w" placeholder:"DIR" help:"Directory inside the sandbox to start in; default: that of the sandbox."`
 	publishFlag `group:"command"`
-	User        string `group:"command" short:"u" placeholder:"NAME" help:"User inside the sandbox, where the backend has several."`
-	Interactive bool   `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
-	TTY         bool   `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
+	AllowHost   []string `group:"command" sep:"none" placeholder:"RULE" help:"Let this command reach RULE, too, where the sandbox has a filtered network and the backend can: see hutch create. Repeatable."`
+	User        string   `group:"command" short:"u" placeholder:"NAME" help:"User inside the sandbox, where the backend has several."`
+	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
+	TTY         bool     `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
 	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object, and nothing of what it prints."`
 	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
@@ -271,7 +272,7 @@ func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *sessio
 	r, err := sb.Run(ctx, sandbox.Command{
 		Argv: argv, Env: env, Passed: passed, Workdir: c.Workdir, User: c.User, Timeout: time.Duration(c.Timeout),
 		Output: int64(c.OutputLimit), Publish: c.Publish,
-		Over: over, Budget: budget,
+		Over: over, Budget: budget, Allow: c.AllowHost,
 	}, streams)
 	if ended != nil {
 		ended()

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -39,6 +40,8 @@ type Options struct {
 	RunFile func(path string) (*runfile.Config, error)
 	// Shared allows to run again in a workspace in shared mode, in which the run writes to the host's directory.
 	Shared bool
+	// Network is what it reaches besides; see [network.Network.With].
+	Network network.Network
 }
 
 // RefusedError says why a run is not repeated, and what to do.
@@ -93,6 +96,10 @@ func Prepare(ctx context.Context, s *store.Store, id string, o Options) (*Replay
 	}
 	if err := r.complete(d, o); err != nil {
 		return nil, err
+	}
+	if was := d.Network; o.Network.Mode != "" {
+		d.Network = was.With(o.Network)
+		r.tell("network", was.String(), d.Network.String())
 	}
 	if err := r.workspace(ctx, d.Definition, o); err != nil {
 		return nil, err

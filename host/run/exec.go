@@ -36,7 +36,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	}
 	cmd := &client.Command{
 		Argv: inv.argv, Env: inv.env, Dir: inv.dir, Stdin: j.s.Stdin, Stdout: out,
-		User: j.user, TTY: j.s.TTY, Timeout: timeoutOf(j.d, j.s.TTY != nil),
+		User: j.user, TTY: j.s.TTY, Timeout: timeoutOf(j.d, j.s.TTY != nil), Allow: j.allow,
 	}
 	if errs != nil {
 		cmd.Stderr = errs

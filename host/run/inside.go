@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
@@ -18,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/units"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
+	rules "github.com/hutch-run/hutch/sdk/network"
 )
 
 // Inside is a command for a persistent sandbox. What it does not say, the sandbox's definition does.
@@ -37,6 +39,7 @@ type Inside struct {
 	Timeout time.Duration     // 0 for the sandbox's own
 	Publish []string          // ports, besides those of the sandbox that are free: see [network.ParsePort]
 	Budget  *sdk.Budget       // of the requests to hosts of the sandbox's secrets; nil: none
+	Allow   []string          // rules of the network for this command alone, besides those of the sandbox
 	Output  int64             // bytes kept of each stream; 0 for the sandbox's own
 
 	// Begun is called once the record of the run is on disk, before the command starts; it may be nil.
@@ -73,6 +76,9 @@ func (r *Runner) Exec(ctx context.Context, in Inside, s Streams) (*result.Result
 	}
 	d.Network.Publish = slices.Concat(in.Publish, slices.DeleteFunc(slices.Clone(info.Network.Publish),
 		func(p string) bool { return slices.Contains(in.Publish, p) }))
+	if len(in.Allow) > 0 {
+		d.Network.Allow = slices.Concat(d.Network.Allow, in.Allow)
+	}
 	d.HideEnv(append(slices.Collect(maps.Keys(in.Env)), own.Hidden...), in.Passed)
 	set(&d.Workdir, in.Workdir)
 	set(&d.Limits.Timeout, units.Duration(in.Timeout))
@@ -133,6 +139,12 @@ func (j *job) inside(ctx context.Context, in Inside) {
 			return
 		}
 	}
+	if j.allow = in.Allow; len(j.allow) > 0 {
+		if err := checkAllow(in); err != nil {
+			j.fail("plan", err)
+			return
+		}
+	}
 	if err := j.checkHolds(ready); err != nil {
 		j.fail("plan", err)
 		return
@@ -164,6 +176,26 @@ func checkBudget(in Inside) error {
 	case !in.Backend.Facts.Has(sdk.CapBudget):
 		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name +
 			"\" cannot hold a budget", Fix: "use a backend that can, such as bwrap"}
+	}
+	return nil
+}
+
+// checkAllow refuses rules that would not hold for one command.
+func checkAllow(in Inside) error {
+	mode := in.Record.Info().Network.OrNone().Mode
+	more, err := rules.Parse(mode, sdk.NetworkRules{Allow: in.Allow})
+	fix := "make a sandbox that allows it: hutch create --allow-host " + strings.Join(in.Allow, " --allow-host ") + " …"
+	switch {
+	case err != nil:
+		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: err.Error()}
+	case mode == sdk.NetworkNone:
+		return &sdk.Error{Reason: sdk.ReasonConfig, Summary: "the sandbox was made without a network", Fix: fix}
+	case !in.Backend.Facts.Has(sdk.CapAllow):
+		return &sdk.Error{Reason: sdk.ReasonUnsupported, Summary: "backend \"" + in.Backend.Facts.Name +
+			"\" cannot allow more for one command", Fix: fix}
+	case len(more.Loopback()) > 0:
+		return &sdk.Error{Reason: sdk.ReasonUnsupported,
+			Summary: "ports of this machine's loopback are shown when a sandbox is made", Fix: fix}
 	}
 	return nil
 }

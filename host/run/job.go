@@ -51,6 +51,7 @@ type job struct {
 	values  []string          // of the secrets of the network, in their order
 	wall    *wall             // nil without secrets
 	budget  *sdk.Budget       // nil without one
+	allow   []string          // rules for this command alone
 
 	requests [][]sdk.HTTPRequest // of each destination in the result
 	trust    []sdk.Mount         // what commands then have to trust

@@ -202,7 +202,7 @@ func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.Sand
 
 // newJob is a job that has looked at nothing yet.
 func (r *Runner) newJob(d *runfile.Definition, s Streams) *job {
-	j := &job{r: r, d: d, s: s, id: r.opt.Store.NewID(), secrets: newRedactor(d)}
+	j := &job{r: r, d: d, s: s, id: cmp.Or(r.opt.ID, r.opt.Store.NewID()), secrets: newRedactor(d)}
 	j.span = r.opt.Trace.run(j.id, d.Instance)
 	j.res = &result.Result{
 		ID: j.id, Name: d.Instance, Parent: d.Parent, File: d.File, Started: time.Now().UTC(), TTY: s.TTY != nil,

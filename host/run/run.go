@@ -30,6 +30,8 @@ type Options struct {
 	Keep bool
 	// Name is the name of the sandbox that Keep leaves; "" lets hutch choose one. It is for one run.
 	Name string
+	// ID is that of the run, for one run; "" lets hutch choose one.
+	ID string
 	// EndsWith is the process that a sandbox which Keep leaves must not outlive; nil lets it stay until it is removed.
 	EndsWith *store.Process
 	// TakeBase writes down what the source of a private workspace looks like, just before a persistent sandbox is made on

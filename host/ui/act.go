@@ -472,7 +472,23 @@ func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string)
 	if strings.TrimSpace(line) == "" || strings.ContainsRune(line, 0) {
 		return "", errors.New("write a command first, such as make test")
 	}
-	id = s.store.NewID()
+	return s.launch(ctx, func(ctx context.Context, id string, begun func()) error {
+		return s.exec(ctx, info.ID, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line}, Begun: begun})
+	})
+}
+
+func (s *Server) exec(ctx context.Context, box string, c sandbox.Command) error {
+	sb, err := s.manager.Open(ctx, box, sandbox.Shared)
+	if err != nil {
+		return err
+	}
+	_, err = sb.Run(ctx, c, run.Streams{})
+	return errors.Join(err, sb.Close())
+}
+
+// launch begins a run, which goes on afterwards, and returns its id once its record is there.
+func (s *Server) launch(ctx context.Context, do func(ctx context.Context, id string, begun func()) error) (string, error) {
+	id := s.store.NewID()
 	ctx, v, err := s.works.begin(ctx, id, "")
 	if err != nil {
 		return "", err
@@ -480,23 +496,14 @@ func (s *Server) start(ctx context.Context, info store.SandboxInfo, line string)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer s.works.end(v)
-		sb, err := s.manager.Open(ctx, info.ID, sandbox.Shared)
-		if err == nil {
-			_, err = sb.Run(ctx, sandbox.Command{ID: id, Argv: []string{"sh", "-c", line},
-				Begun: sync.OnceFunc(func() { close(begun) })}, run.Streams{})
-			err = errors.Join(err, sb.Close())
-		}
-		ended <- err
+		ended <- do(ctx, id, sync.OnceFunc(func() { close(begun) }))
 	}()
 	select {
 	case <-begun:
-		return id, nil
-	case err := <-ended:
-		select {
-		case <-begun:
-			return id, nil
-		default:
+	case err = <-ended:
+		if _, missing := s.store.Load(id); missing != nil {
 			return "", errors.Join(err, errors.New("the command was not started"))
 		}
 	}
+	return id, nil
 }

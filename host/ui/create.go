@@ -92,9 +92,9 @@ func (s *Server) definition(form url.Values) (def *runfile.Definition, command [
 // fromFile is a run of a run file, or its only one.
 func (s *Server) fromFile(path, name, backend string) (*runfile.Definition, error) {
 	s.session.UseLocks(path)
-	conf, ds := runfile.Load([]string{path}, runfile.Options{Languages: language.Names(), Project: s.store.ProjectDir})
-	if ds.HasErrors() {
-		return nil, ds
+	conf, err := s.load(path)
+	if err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, d := range conf.Runs() {
@@ -107,4 +107,9 @@ func (s *Server) fromFile(path, name, backend string) (*runfile.Definition, erro
 		names = append(names, d.Instance)
 	}
 	return nil, fmt.Errorf("choose one of the runs of %s: %s", path, strings.Join(names, ", "))
+}
+
+func (s *Server) load(path string) (*runfile.Config, error) {
+	conf, ds := runfile.Load([]string{path}, runfile.Options{Languages: language.Names(), Project: s.store.ProjectDir})
+	return conf, ds.Err()
 }

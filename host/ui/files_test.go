@@ -9,6 +9,7 @@ import (
 	"image/gif"
 	"image/png"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -204,7 +205,10 @@ func TestRunSays(t *testing.T) {
 		r.Network = result.Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example:443"}, Traffic: []sdk.Traffic{{Name: "b.example", Port: 443}}}
 	}, nil)
 	w.see("/runs/"+id, "48 MiB, 75 %", "1s, 10 %", "not known", "b.example:443 is not in network.allow",
-		"allow = [&#34;a.example:443&#34;, &#34;b.example:443&#34;]", "hutch run --allow-host b.example:443 x.hcl left")
+		"allow = [&#34;a.example:443&#34;, &#34;b.example:443&#34;]", "hutch replay --allow-host b.example:443 "+id)
+	if at := w.post("/runs/"+id+"/allow", url.Values{"rule": {"*.example"}}); !strings.Contains(at, "the run was not denied what") {
+		t.Errorf("a rule that was not offered was taken:\n%s", at)
+	}
 	c := &card{Last: &store.Info{ID: id}}
 	c.Network.Mode = sdk.NetworkFiltered
 	if got := w.decisions(c); got != "0 allowed, 1 denied" {

@@ -114,6 +114,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /compare", s.compare)
 	mux.HandleFunc("GET /runs", s.runs)
 	mux.HandleFunc("GET /runs/{id}", s.run)
+	mux.HandleFunc("POST /runs/{id}/allow", s.allow)
 	mux.HandleFunc("POST /cancel/{id}", s.cancel)
 	static, _ := fs.Sub(files, "page")
 	for _, name := range []string{"style.css", "script.js"} {
@@ -583,7 +584,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		if res, err := result.Decode(raw); err == nil {
 			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res),
 				s.shownFiles(r.Host, rec.ID, res.Outputs)
-			p.Denied, p.Denials = denials(res)
+			p.Denied, p.Denials = s.denials(res)
 			var words []string
 			for _, a := range res.Command {
 				words = append(words, termsafe.ShellWord(a))

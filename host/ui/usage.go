@@ -2,17 +2,13 @@ package ui
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/runfile"
-	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -65,42 +61,4 @@ func limitRows(r *result.Result) (rows []limitRow) {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// denial is a destination that the network denied, with what would allow it.
-type denial struct {
-	Text    string
-	Line    string // for the network block of a run file; "" where a single rule would not do
-	Command string // that allows it for one call, or makes a sandbox that allows it
-	Once    bool   // Command changes nothing beyond one call
-}
-
-// denials lists what the network denied. The rules of a persistent sandbox are those that it was created with.
-func denials(r *result.Result) (list []denial, more int) {
-	all := r.Network.Denied()
-	for _, t := range all[:min(len(all), maxListed)] {
-		text, fix := network.Denial(t)
-		d := denial{Text: text}
-		if rule, ok := strings.CutPrefix(fix, "--allow-host "); ok {
-			var quoted []string
-			for _, a := range append(slices.Clone(r.Network.Allow), rule) {
-				quoted = append(quoted, strconv.Quote(a))
-			}
-			d.Line = "allow = [" + strings.Join(quoted, ", ") + "]"
-			switch {
-			case r.Sandbox != nil && !r.Kept:
-				d.Command = "hutch create " + fix + " …"
-			case r.File != "":
-				d.Command, d.Once = "hutch run "+fix+" "+termsafe.ShellWord(r.File)+" "+termsafe.ShellWord(r.Name), true
-			default:
-				var words []string
-				for _, a := range r.Command {
-					words = append(words, termsafe.ShellWord(a))
-				}
-				d.Command, d.Once = "hutch run "+fix+" -- "+strings.Join(words, " "), true
-			}
-		}
-		list = append(list, d)
-	}
-	return list, len(all) - len(list)
 }

@@ -47,6 +47,7 @@ func (b *backend) Describe() sdk.Description {
 		Secrets:    true,
 		Observe:    true,
 		Budget:     true,
+		Allow:      true,
 		Fork:       true,
 		Ahead:      true,
 

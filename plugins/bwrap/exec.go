@@ -172,7 +172,9 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 	if hasNetwork(&s.spec) {
 		l, err := p.Network()
 		if err == nil {
-			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets,
+			rules := s.spec.Rules
+			rules.Allow = slices.Concat(rules.Allow, c.Allow)
+			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: rules, Secrets: c.Secrets,
 				Authority: c.Authority, Budget: c.Budget})
 		}
 		if err != nil {

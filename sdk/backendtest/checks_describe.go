@@ -80,10 +80,12 @@ func describeChecks() []Check {
 				}
 			})),
 		row("describe/capabilities", "each capability is known, and named once",
-			"list only plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget",
+			"list only plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget "+
+				"ahead allow",
 			describe(func(c *C, d *pb.DescribeResponse) {
 				c.subset("capability", d.GetCapabilities(),
-					"plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead")
+					"plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead "+
+						"allow")
 			})),
 		row("describe/limits", "each limit is known, and named once",
 			"list only timeout memory cpus pids disk files", describe(func(c *C, d *pb.DescribeResponse) {

@@ -275,6 +275,17 @@ func filteredChecks() []Check {
 				b.reaches("host", port)
 				b.reachesNot("host", other)
 			}, needAttach),
+		row("network/allow", "a rule for one command holds for that command, and for no other of its sandbox",
+			"give package network/gate the rules of Command.Allow besides those of the sandbox", func(c *C) {
+				port, _ := c.webserver()
+				other, asked := c.webserver()
+				b := c.filtered([]string{hostPort(port)}, nil)
+				allow := func(cmd *command) { cmd.Allow = []string{hostPort(other)} }
+				c.wantTraffic(b.visit("host", other, "", allow), "host", other, true)
+				b.reachesNot("host", other)
+				b.reaches("host", port)
+				c.wantAsked(1, asked)
+			}, needCap(sdk.CapAllow)),
 		row("network/secret",
 			"a host gets the value of a secret whose placeholder a command sends, and the command never sees it",
 			"pass Command.Secrets to package network/gate", func(c *C) {

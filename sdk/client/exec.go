@@ -41,7 +41,8 @@ type Command struct {
 	Secrets   []sdk.Secret
 	Authority *sdk.Authority
 
-	Observe bool // see [sdk.Command]
+	Observe bool     // see [sdk.Command]
+	Allow   []string // rules for this command alone, on a backend with [sdk.CapAllow]: see [sdk.Command]
 	// Budget bounds the requests to hosts of Secrets, on a backend with [sdk.CapBudget]; nil for no bound.
 	Budget *sdk.Budget
 }

@@ -438,7 +438,7 @@ type DescribeResponse struct {
 	Summary       string                 `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line
 	Isolation     Isolation              `protobuf:"varint,5,opt,name=isolation,proto3,enum=hutch.backend.v1.Isolation" json:"isolation,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,6,opt,name=schema,proto3" json:"schema,omitempty"`
-	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead
+	Capabilities  []string               `protobuf:"bytes,7,rep,name=capabilities,proto3" json:"capabilities,omitempty"` // plan attach list inspect put get remove changes reset stop tty secrets dial observe fork budget ahead allow
 	Limits        []string               `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`             // timeout memory cpus pids disk files
 	Workspaces    []string               `protobuf:"bytes,9,rep,name=workspaces,proto3" json:"workspaces,omitempty"`     // private shared readonly
 	Networks      []string               `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`        // none filtered full
@@ -2540,6 +2540,7 @@ type ExecStart struct {
 	Authority     *Authority  `protobuf:"bytes,13,opt,name=authority,proto3" json:"authority,omitempty"`                   // present when there are secrets
 	Observe       bool        `protobuf:"varint,14,opt,name=observe,proto3" json:"observe,omitempty"`                      // report in files what the command opens; only with the capability observe
 	Budget        *Budget     `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`                         // absent: none; only with the capability budget, and with secrets
+	Allow         []string    `protobuf:"bytes,16,rep,name=allow,proto3" json:"allow,omitempty"`                           // rules for this command besides those of the sandbox; only with the capability allow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2675,6 +2676,13 @@ func (x *ExecStart) GetObserve() bool {
 func (x *ExecStart) GetBudget() *Budget {
 	if x != nil {
 		return x.Budget
+	}
+	return nil
+}
+
+func (x *ExecStart) GetAllow() []string {
+	if x != nil {
+		return x.Allow
 	}
 	return nil
 }
@@ -5193,7 +5201,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
 	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
-	"\arequest\"\xe1\x03\n" +
+	"\arequest\"\xf7\x03\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x12\n" +
@@ -5212,7 +5220,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\asecrets\x18\f \x03(\v2\x18.hutch.backend.v1.SecretR\asecrets\x129\n" +
 	"\tauthority\x18\r \x01(\v2\x1b.hutch.backend.v1.AuthorityR\tauthority\x12\x18\n" +
 	"\aobserve\x18\x0e \x01(\bR\aobserve\x120\n" +
-	"\x06budget\x18\x0f \x01(\v2\x18.hutch.backend.v1.BudgetR\x06budget\"\x81\x01\n" +
+	"\x06budget\x18\x0f \x01(\v2\x18.hutch.backend.v1.BudgetR\x06budget\x12\x14\n" +
+	"\x05allow\x18\x10 \x03(\tR\x05allow\"\x81\x01\n" +
 	"\x06Budget\x12\x1a\n" +
 	"\brequests\x18\x01 \x01(\x03R\brequests\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12\x12\n" +
