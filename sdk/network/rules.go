@@ -149,18 +149,18 @@ func (r Rule) matchesAddr(addr netip.Addr) bool { return r.prefix.IsValid() && r
 // Rules are the rules of one sandbox. They do not change, and their methods may be called concurrently.
 type Rules struct {
 	allow, deny []Rule
-	full        bool         // every public name and address is allowed
-	own         []netip.Addr // of this machine; not public, whatever they are
+	full        bool // every public name and address is allowed
+	own         func(netip.Addr) bool
 }
 
-// Of returns the rules for a machine that has the addresses own: none of them is public, so that only a rule that names
-// it reaches it.
-func (r Rules) Of(own []netip.Addr) Rules {
+// Of returns the rules for a machine of which own reports whether it has an address: none of those is public, so that
+// only a rule that names it reaches it.
+func (r Rules) Of(own func(netip.Addr) bool) Rules {
 	r.own = own
 	return r
 }
 
-func (r Rules) public(addr netip.Addr) bool { return Public(addr) && !slices.Contains(r.own, addr) }
+func (r Rules) public(addr netip.Addr) bool { return Public(addr) && (r.own == nil || !r.own(addr)) }
 
 // Parse reads the rules of a network of mode filtered or full. The error is that of the first rule that is wrong.
 func Parse(mode sdk.NetworkMode, in sdk.NetworkRules) (Rules, error) {
@@ -214,7 +214,7 @@ type Verdict struct {
 
 // Name decides about a connection to a name, which is canonical: see [Canonical].
 func (r Rules) Name(name string, port int) Verdict {
-	return r.decide(name+":"+strconv.Itoa(port), name != Host,
+	return r.decide(name+":"+strconv.Itoa(port), r.full && name != Host,
 		func(x Rule) bool { return x.matchesName(name) && x.onPort(port) })
 }
 
@@ -244,12 +244,12 @@ func (r Rules) Lookup(name string) Verdict {
 // is not public.
 func (r Rules) Address(addr netip.Addr, port int) Verdict {
 	addr = addr.Unmap()
-	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), r.public(addr),
+	return r.decide(netip.AddrPortFrom(addr, uint16(port)).String(), r.full && r.public(addr),
 		func(x Rule) bool { return x.matchesAddr(addr) && x.onPort(port) })
 }
 
-// decide asks the rules about a destination; public says that a full network reaches it without a rule.
-func (r Rules) decide(what string, public bool, about func(Rule) bool) Verdict {
+// decide asks the rules about a destination; open says that it is reached without a rule.
+func (r Rules) decide(what string, open bool, about func(Rule) bool) Verdict {
 	for _, x := range r.deny {
 		if about(x) {
 			return denied(what, x)
@@ -260,7 +260,7 @@ func (r Rules) decide(what string, public bool, about func(Rule) bool) Verdict {
 			return Verdict{Allowed: true, Rule: x.text}
 		}
 	}
-	if r.full && public {
+	if open {
 		return Verdict{Allowed: true}
 	}
 	return unlisted(what)

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
@@ -39,11 +40,11 @@ type Options struct {
 	// name to all of them; "" when there is only this one. It is made when it is not there.
 	Names string
 
-	// Dial and Lookup are what the gate reaches the network with, and Own has the addresses of this machine; nil means
-	// this process's own.
+	// Dial and Lookup are what the gate reaches the network with, and Own reports whether this machine has an address;
+	// nil means this process's own.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	Own    func() ([]netip.Addr, error)
+	Own    func(netip.Addr) bool
 }
 
 // Gate serves the network of one command, from [Open] to [Gate.Close].
@@ -77,6 +78,8 @@ type pair struct {
 const (
 	dialTimeout   = 30 * time.Second
 	lookupTimeout = 20 * time.Second
+	// nearBuffer bounds what waits for the command. Its end is near, so more would only leave the processor's cache.
+	nearBuffer = 256 << 10
 	// lastTime is how long data that an ended command has written may take to be sent.
 	lastTime = 2 * time.Second
 )
@@ -90,7 +93,7 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 		o.Lookup = lookup
 	}
 	if o.Own == nil {
-		o.Own = ownAddresses
+		o.Own = own
 	}
 	g := &Gate{o: o, pairs: map[*pair]bool{}, room: make(chan struct{}, mostConnections()), closing: make(chan struct{})}
 	defer func() {
@@ -127,6 +130,7 @@ func (g *Gate) prepare() (err error) {
 	if g.rules, err = network.Parse(g.o.Network, g.o.Rules); err != nil {
 		return err
 	}
+	g.rules = g.rules.Of(g.o.Own)
 	if len(g.o.Secrets) > 0 {
 		if err := g.SetSecrets(g.o.Secrets, g.o.Authority, g.o.Budget); err != nil {
 			return err
@@ -242,10 +246,7 @@ func (g *Gate) leave() { <-g.room }
 // connection serves one connection of the command.
 func (g *Gate) connection(conn *net.TCPConn) {
 	to, err := destination(conn)
-	own, err2 := g.o.Own() // they can change while a sandbox lives
-	rules := g.rules.Of(own)
-	if err := errors.Join(err, err2); err != nil || to.Addr().IsLoopback() &&
-		!rules.Address(to.Addr(), int(to.Port())).Allowed {
+	if err != nil || to.Addr().IsLoopback() && !g.rules.Address(to.Addr(), int(to.Port())).Allowed {
 		reset(conn) // it asked for the listener itself
 		return
 	}
@@ -253,9 +254,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	var v network.Verdict
 	name, isName := g.names.of(to.Addr())
 	if isName {
-		d.name, v = name, rules.Name(name, d.port)
+		d.name, v = name, g.rules.Name(name, d.port)
 	} else {
-		d.name, v = to.Addr().String(), rules.Address(to.Addr(), d.port)
+		d.name, v = to.Addr().String(), g.rules.Address(to.Addr(), d.port)
 	}
 	d.allowed, d.rule, d.reason, d.add = v.Allowed, v.Rule, v.Reason, v.Add
 	if !v.Allowed {
@@ -265,7 +266,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
 		if isName {
-			return g.dialName(ctx, rules, name, d.port)
+			return g.dialName(ctx, name, d.port)
 		}
 		return g.o.Dial(ctx, "tcp", to.String())
 	}
@@ -317,6 +318,7 @@ func (g *Gate) copy(near *net.TCPConn, far net.Conn) (out intercept.Outcome) {
 		delete(g.pairs, p)
 		g.mu.Unlock()
 	}()
+	_ = near.SetWriteBuffer(nearBuffer)
 	var up sync.WaitGroup
 	up.Go(func() {
 		var err error
@@ -358,7 +360,7 @@ type deniedError struct{ network.Verdict }
 func (e *deniedError) Error() string { return e.Reason }
 
 // dialName connects to an allowed name.
-func (g *Gate) dialName(ctx context.Context, rules network.Rules, name string, port int) (net.Conn, error) {
+func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, error) {
 	if name == network.Host {
 		return g.o.Dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
@@ -372,7 +374,7 @@ func (g *Gate) dialName(ctx context.Context, rules network.Rules, name string, p
 	var last error
 	for _, addr := range addrs {
 		addr = addr.Unmap()
-		if v := rules.Reach(name, addr, port); !v.Allowed {
+		if v := g.rules.Reach(name, addr, port); !v.Allowed {
 			last = cmp.Or[error](last, &deniedError{v})
 			continue
 		}
@@ -398,14 +400,13 @@ func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return addrs, err
 }
 
-func ownAddresses() (own []netip.Addr, err error) {
-	addrs, err := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr().Unmap())
-		}
+// own asks the kernel each time: addresses can change while a sandbox lives. What cannot be routed is nobody's.
+func own(addr netip.Addr) bool {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return false
 	}
-	return own, err
+	return err != nil || slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }
 
 func destination(conn *net.TCPConn) (to netip.AddrPort, err error) {

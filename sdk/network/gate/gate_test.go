@@ -472,7 +472,7 @@ func TestOwnAddresses(t *testing.T) {
 		w := &world{names: map[string][]string{"allowed.example": {site}}, to: map[string]string{site + ":80": addr, site + ":8080": addr}}
 		o := w.options([]string{"allowed.example", site + ":8080"}, nil)
 		o.Network = mode
-		o.Own = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(site)}, nil }
+		o.Own = func(a netip.Addr) bool { return a == netip.MustParseAddr(site) }
 		if got, _, _ := inside(t, o, lines...); got != want {
 			t.Errorf("%s:\n%s", mode, cmp.Diff(want, got))
 		}

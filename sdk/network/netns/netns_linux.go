@@ -205,9 +205,8 @@ func redirect(loopback []int) error {
 	if err != nil {
 		return fmt.Errorf("reach nf_tables: %w", err)
 	}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "hutch"})
-	c.DelTable(table) // in the same step as the new one is made
-	table = c.AddTable(table)
+	// A table that is there has the same rules. To replace it would wait for an RCU grace period, of 5 ms and more.
+	table := c.CreateTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "hutch"})
 	nat := c.AddChain(&nftables.Chain{Name: "redirect", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
 	outside := []expr.Any{ // ip daddr != 127.0.0.0/8
@@ -239,7 +238,7 @@ func redirect(loopback []int) error {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: own[:]},
 		&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: administratively})})
-	if err := c.Flush(); err != nil {
+	if err := c.Flush(); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("set the rules of nf_tables: %w", err)
 	}
 	return nil
