@@ -12,13 +12,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
 )
@@ -75,19 +72,6 @@ type detail struct {
 type lifecycle struct {
 	OnTimeout  string `json:"onTimeout"` // "kill" or "pause"
 	AutoResume bool   `json:"autoResume"`
-}
-
-// metric is one sample of a sandbox; sizes are bytes.
-type metric struct {
-	Timestamp     time.Time `json:"timestamp"`
-	TimestampUnix int64     `json:"timestampUnix"`
-	CPUCount      int       `json:"cpuCount"`
-	CPUUsedPct    float64   `json:"cpuUsedPct"`
-	MemUsed       uint64    `json:"memUsed"`
-	MemTotal      uint64    `json:"memTotal"`
-	MemCache      uint64    `json:"memCache"`
-	DiskUsed      uint64    `json:"diskUsed"`
-	DiskTotal     uint64    `json:"diskTotal"`
 }
 
 // apiError is an error in the control plane's form.
@@ -166,7 +150,6 @@ func (s *Server) control() http.Handler {
 	route("GET /v2/sandboxes", s.list)
 	route("DELETE /sandboxes/{id}", s.remove)
 	one("GET /sandboxes/{id}", get)
-	one("GET /sandboxes/{id}/metrics", metrics)
 	one("POST /sandboxes/{id}/timeout", setTimeout)
 	one("POST /sandboxes/{id}/pause", pause)
 	one("POST /sandboxes/{id}/connect", connect)
@@ -321,27 +304,6 @@ func get(w http.ResponseWriter, _ *http.Request, b *sandbox) error {
 		d.Lifecycle.OnTimeout = "pause"
 	}
 	writeJSON(w, http.StatusOK, d)
-	return nil
-}
-
-// metrics answers with one sample of this machine, unless the query is about the past.
-func metrics(w http.ResponseWriter, r *http.Request, _ *sandbox) error {
-	now := time.Now()
-	out := []metric{}
-	if end, err := strconv.ParseInt(r.URL.Query().Get("end"), 10, 64); err != nil || end >= now.Unix() {
-		var memory unix.Sysinfo_t
-		var disk unix.Statfs_t
-		if err := errors.Join(unix.Sysinfo(&memory), unix.Statfs("/", &disk)); err != nil {
-			return err
-		}
-		unit, block := uint64(memory.Unit), uint64(disk.Bsize)
-		out = append(out, metric{
-			Timestamp: now.UTC(), TimestampUnix: now.Unix(), CPUCount: runtime.NumCPU(),
-			MemTotal: memory.Totalram * unit, MemUsed: (memory.Totalram - memory.Freeram) * unit,
-			DiskTotal: disk.Blocks * block, DiskUsed: (disk.Blocks - disk.Bfree) * block,
-		})
-	}
-	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 

@@ -58,7 +58,6 @@ func TestErrors(t *testing.T) {
 		{"timeout", "POST", "/sandboxes/" + unknown + "/timeout", nil, object{"timeout": 1}, 404, "doesn't exist"},
 		{"pause", "POST", "/sandboxes/" + unknown + "/pause", nil, nil, 404, "doesn't exist"},
 		{"connect", "POST", "/v2/sandboxes/" + unknown + "/connect", nil, nil, 404, "doesn't exist"},
-		{"metrics", "GET", "/sandboxes/" + unknown + "/metrics", nil, nil, 404, "doesn't exist"},
 		{"timeout missing", "POST", "/sandboxes/" + id + "/timeout", nil, object{}, 400, "timeout"},
 		{"connect v1 without timeout", "POST", "/sandboxes/" + id + "/connect", nil, object{}, 400, "timeout is required"},
 		{"limit", "GET", "/v2/sandboxes?limit=101", nil, nil, 400, "limit"},

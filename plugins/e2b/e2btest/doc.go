@@ -26,12 +26,13 @@
 // ignored.
 //
 // A pause that keeps memory stops the processes (SIGSTOP), one that does not ends them; files stay either way. Limits
-// of CPU, memory and disk are reported and not enforced, and metrics are those of the machine.
+// of CPU, memory and disk are reported and not enforced.
 //
-// Not implemented: snapshots, forks, volumes, secrets, template builds, logs, PUT /sandboxes/{id}/network, metrics of
-// several sandboxes, and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer 501; watchers
-// that are polled (as by the Python SDK) and the selection of processes by tag, the RPC code unimplemented. The daemon
-// has neither /files/compose, /envs nor /metrics. Secure sandboxes have a token; allowPublicTraffic false is refused.
+// Not implemented: snapshots, forks, volumes, secrets, template builds, logs, PUT /sandboxes/{id}/network, metrics,
+// other ports of a sandbox, and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer 501;
+// watching directories and the selection of processes by tag, the RPC code unimplemented. The daemon has neither
+// /files/compose, /envs nor /metrics, files have no metadata, and no signature replaces the token of a secure sandbox.
+// allowPublicTraffic false is refused.
 //
 // The walls are those of an ordinary bubblewrap without a filter for system calls, and what root starts is root's on
 // the machine: hutch-e2b-server refuses root unless -allow-root is given. That is enough for tests and trials with your

@@ -50,8 +50,12 @@ var internalPaths = []string{"/init", "/freeze", "/unfreeze", "/fsfreeze", "/fst
 
 // edge passes a request on to the sandbox it is for.
 func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port int) {
-	if port == daemon.Port && slices.Contains(internalPaths, r.URL.Path) {
+	if slices.Contains(internalPaths, r.URL.Path) {
 		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if port != daemon.Port {
+		http.Error(w, "the local server does not reach the ports of sandboxes", http.StatusNotImplemented)
 		return
 	}
 	box, streams := s.running(r.Context(), id)
@@ -73,10 +77,6 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 			p.SetURL(&url.URL{Scheme: "http", Host: "envd"})
 			p.Out.Host = p.In.Host
 			p.Out.Header.Set("E2b-Sandbox-Id", id)
-			p.Out.Header.Del(daemon.HostHeader)
-			if port != daemon.Port {
-				p.Out.Header.Set(daemon.HostHeader, strconv.Itoa(port))
-			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if streams.Err() != nil {

@@ -112,8 +112,8 @@ func TestUpload(t *testing.T) {
 	z := gzip.NewWriter(&zipped)
 	z.Write([]byte("unzipped"))
 	z.Close()
-	status, text = post("path=/tmp/z&username=root", []string{"Content-Type", octets, "Content-Encoding", "gzip", "X-Metadata-Kind", "test"}, zipped.Bytes())
-	check("gzip", status, text, 200, `"metadata":{"kind":"test"}`)
+	status, text = post("path=/tmp/z&username=root", []string{"Content-Type", octets, "Content-Encoding", "gzip"}, zipped.Bytes())
+	check("gzip", status, text, 200, `"path":"/tmp/z"`)
 
 	var form bytes.Buffer
 	m := multipart.NewWriter(&form)
@@ -243,6 +243,7 @@ func TestHosts(t *testing.T) {
 		{"nothing", nil, 400, "missing header\n"},
 		{"no port", map[string]string{"E2b-Sandbox-Id": id}, 400, "missing header\n"},
 		{"bad port", map[string]string{"E2b-Sandbox-Id": id, "E2b-Sandbox-Port": "x"}, 400, "Invalid sandbox port\n"},
+		{"another port", map[string]string{"E2b-Sandbox-Id": id, "E2b-Sandbox-Port": "8123"}, 501, "does not reach the ports of sandboxes"},
 		{"unknown", to(unknown), 502, "The sandbox was not found"},
 	} {
 		if status, _, text := c.do(t, "GET", path, tc.header, nil); status != tc.status || !strings.Contains(text, tc.body) {

@@ -7,16 +7,14 @@
 package daemon
 
 import (
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -32,8 +30,6 @@ const (
 	Port = 49983
 	// Version is the version of envd whose behaviour this is.
 	Version = "0.6.13"
-	// HostHeader carries the port of the sandbox that a request is meant for when it is not the daemon's own.
-	HostHeader = "E2btest-Forward-Port"
 
 	serverFD = 3 // the daemon's end of the connection to the server
 )
@@ -127,46 +123,22 @@ func (d *Daemon) settings() Init {
 	return d.init
 }
 
-// authorized refuses requests without the token of a secure sandbox. /files checks for itself, because a signature
-// serves as well; the edge lets no client reach the paths that are for the server.
+// authorized refuses requests without the token of a secure sandbox. The edge lets no client reach the paths that are
+// for the server.
 func (d *Daemon) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if port := r.Header.Get(HostHeader); port != "" {
-			forward(w, r, port)
-			return
-		}
 		token := d.settings().AccessToken
 		switch r.URL.Path {
-		case "/health", "/files", "/init", "/freeze", "/unfreeze":
+		case "/health", "/init", "/freeze", "/unfreeze":
 			token = ""
 		}
-		if token != "" && !sameToken(r.Header.Get(tokenHeader), token) {
+		if token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(token)) != 1 {
 			httpError(w, http.StatusUnauthorized,
 				errors.New("unauthorized access, please provide a valid access token or method signing if supported"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// forward passes a request on to a port of the sandbox, whose network only its own processes reach.
-func forward(w http.ResponseWriter, r *http.Request, port string) {
-	proxy := &httputil.ReverseProxy{
-		FlushInterval: -1,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", port)})
-			p.Out.Host = p.In.Host
-			p.Out.Header.Del(HostHeader)
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, _ error) {
-			n, _ := strconv.Atoi(port)
-			writeJSON(w, http.StatusBadGateway, map[string]any{
-				"sandboxId": r.Header.Get("E2b-Sandbox-Id"), "port": n, "code": http.StatusBadGateway,
-				"message": "The sandbox is running but port is not open",
-			})
-		},
-	}
-	proxy.ServeHTTP(w, r)
 }
 
 func (d *Daemon) postInit(w http.ResponseWriter, r *http.Request) {

@@ -28,30 +28,24 @@ func failed(status int, format string, args ...any) error {
 
 // written describes a file that was uploaded.
 type written struct {
-	Name     string            `json:"name"`
-	Path     string            `json:"path"`
-	Type     string            `json:"type"`
-	Metadata map[string]string `json:"metadata,omitempty"`
+	Name string `json:"name"`
+	Path string `json:"path"`
+	Type string `json:"type"`
 }
 
 // files serves GET and POST /files.
 func (d *Daemon) files(w http.ResponseWriter, r *http.Request) {
-	operation := map[string]string{http.MethodGet: "read", http.MethodPost: "write"}[r.Method]
-	if operation == "" {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
 	query := r.URL.Query()
-	err := mayUse(r, query, d.settings().AccessToken, operation)
-	var who *account
-	if err == nil {
-		who, err = d.account(query.Get("username"))
-	}
+	who, err := d.account(query.Get("username"))
 	if err != nil {
 		httpError(w, http.StatusUnauthorized, err)
 		return
 	}
-	if operation == "read" {
+	if r.Method == http.MethodGet {
 		err = d.download(w, r, query.Get("path"), who)
 	} else {
 		err = d.upload(w, r, who)
@@ -113,12 +107,6 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request, who *account) er
 	if err != nil {
 		return failed(http.StatusBadRequest, "error decompressing request body: %w", err)
 	}
-	metadata := map[string]string{}
-	for key, values := range r.Header {
-		if rest, ok := strings.CutPrefix(key, metadataHeader); ok && len(values) > 0 {
-			metadata[strings.ToLower(rest)] = values[0]
-		}
-	}
 	done := []written{}
 	put := func(name string, content io.Reader) error {
 		path, err := d.resolve(name, who)
@@ -129,10 +117,10 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request, who *account) er
 			return failed(http.StatusBadRequest, "you cannot upload multiple files to the same path '%s' in one upload "+
 				"request, only the first specified file was uploaded", path)
 		}
-		if err := store(path, content, r.ContentLength, metadata); err != nil {
+		if err := store(path, content, r.ContentLength); err != nil {
 			return err
 		}
-		done = append(done, written{Name: filepath.Base(path), Path: path, Type: "file", Metadata: readMetadata(path)})
+		done = append(done, written{Name: filepath.Base(path), Path: path, Type: "file"})
 		return nil
 	}
 	query := r.URL.Query()
@@ -198,7 +186,7 @@ func eachPart(r *multipart.Reader, put func(filename string, content io.Reader) 
 }
 
 // store writes a file in place: its old content is lost at once, and an interrupted upload leaves a short file.
-func store(path string, content io.Reader, announced int64, metadata map[string]string) error {
+func store(path string, content io.Reader, announced int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("error ensuring directories: path is a file: %s", filepath.Dir(path))
 	} else if err != nil {
@@ -220,5 +208,5 @@ func store(path string, content io.Reader, announced int64, metadata map[string]
 	case err != nil:
 		return fmt.Errorf("error writing file: %w", err)
 	}
-	return writeMetadata(path, metadata)
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem/filesystemconnect"
 )
 
-// filesystemService is the RPC service filesystem.Filesystem, without the watchers that clients poll.
+// filesystemService is the RPC service filesystem.Filesystem, without its watchers.
 type filesystemService struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 	*Daemon
