@@ -46,38 +46,38 @@ func (s *Store) readInfo(id string) Info {
 	return info
 }
 
-// finishedInfo is what the chain of a finished run said. It holds as long as the file stays as it was.
-type finishedInfo struct {
+// knownInfo is what the chain of a run said. It holds as long as the file stays as it was.
+type knownInfo struct {
 	size int64
 	time time.Time
 	info Info
 }
 
-// finishedAge is how long ago a chain must have been written to be remembered: a file that changes twice within a tick
+// knownAge is how long ago a chain must have been written to be remembered: a file that changes twice within a tick
 // of the kernel's clock looks like one that did not change.
-const finishedAge = time.Second
+const knownAge = time.Second
 
-// maxFinished is how many chains are remembered.
-const maxFinished = 4096
+// maxKnown is how many chains are remembered.
+const maxKnown = 4096
 
-// infoOf is readChainInfo, which a list that is made again and again need not do for each finished run.
+// infoOf is readChainInfo, which a list that is made again and again need not do for each run.
 func (s *Store) infoOf(id string) (Info, error) {
 	fi, err := os.Lstat(filepath.Join(s.paths.Run(id), eventsFile))
-	if err != nil || time.Since(fi.ModTime()) < finishedAge {
+	if err != nil || time.Since(fi.ModTime()) < knownAge {
 		return s.readChainInfo(id)
 	}
-	s.finishedMu.Lock()
-	defer s.finishedMu.Unlock()
-	if k, ok := s.finished[id]; ok && k.size == fi.Size() && k.time.Equal(fi.ModTime()) && fi.Mode().IsRegular() {
+	s.knownMu.Lock()
+	defer s.knownMu.Unlock()
+	if k, ok := s.known[id]; ok && k.size == fi.Size() && k.time.Equal(fi.ModTime()) && fi.Mode().IsRegular() {
 		return k.info, nil
 	}
 	info, err := s.readChainInfo(id)
-	delete(s.finished, id)
-	if err == nil && info.State == StateFinished {
-		if s.finished == nil || len(s.finished) >= maxFinished {
-			s.finished = map[string]finishedInfo{}
+	delete(s.known, id)
+	if err == nil {
+		if s.known == nil || len(s.known) >= maxKnown {
+			s.known = map[string]knownInfo{}
 		}
-		s.finished[id] = finishedInfo{fi.Size(), fi.ModTime(), info}
+		s.known[id] = knownInfo{fi.Size(), fi.ModTime(), info}
 	}
 	return info, err
 }

@@ -29,8 +29,8 @@ type Store struct {
 	ids     idSource
 	audit   *chain
 
-	finishedMu sync.Mutex
-	finished   map[string]finishedInfo // by the id of a run
+	knownMu sync.Mutex
+	known   map[string]knownInfo // by the id of a run
 }
 
 // Errors that callers distinguish with [errors.Is].

@@ -31,16 +31,16 @@ type load struct {
 // ticks is how many clock ticks a second has, for every program on Linux.
 const ticks = 100
 
-// uses says in a few words what the processes below pid use, "" where they are not on this machine.
-func (l *load) uses(pid string) string {
+// uses has text say in a few words what the processes below pid use, "" where they are not on this machine.
+func (l *load) uses(pid string) {
 	took := time.Since(l.when)
 	if pid == l.pid && took < loadEvery {
-		return l.text
+		return
 	}
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 1 {
 		*l = load{when: time.Now(), pid: pid}
-		return ""
+		return
 	}
 	cpu, memory, list := uint64(0), uint64(0), descendants.Of(n)
 	for _, p := range list {
@@ -57,7 +57,6 @@ func (l *load) uses(pid string) string {
 		}
 	}
 	*l = load{when: time.Now(), pid: pid, cpu: cpu, text: text}
-	return text
 }
 
 // resident is the memory that a process has for itself or shares with others of the sandbox, in bytes. Pages of files

@@ -5,10 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/store"
@@ -30,6 +34,7 @@ type project struct {
 	Name  string // of a shared project; "" for any other directory
 	Dir   string // "" for sandboxes without one
 	Cards []*card
+	sign  string // changes with what the page of one of its sandboxes shows
 }
 
 // Title names it in a word or two.
@@ -56,6 +61,9 @@ type card struct {
 	Uses      string       // processor and memory; "" where that is not known
 	Decided   string       // by the network in the last command; "" for nothing
 	Forks     bool         // its backend can fork it, and its workspace is private
+
+	state string // changes with all of it
+	Sign  string // changes with all of it, and with how long ago things began
 }
 
 // Ready reports whether commands can run in it at once or after it woke up.
@@ -94,8 +102,40 @@ type latest struct {
 	sign  string
 	view  *overview
 	boxes map[string]*seen // by id
+	past  []shown          // the newest overviews, oldest first
 
 	decided map[string]string // what the network decided, by the run's id
+}
+
+// maxPast is how many overviews are remembered, so that a page that shows one of them gets only the cards that changed.
+const maxPast = 16
+
+// shown is what an overview showed: the sign of each card, by its id.
+type shown struct {
+	version string
+	cards   map[string]string
+}
+
+// had are the cards of an overview; nil when that is not known any more.
+func (l *latest) had(version string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, v := range l.past {
+		if v.version == version {
+			return v.cards
+		}
+	}
+	return nil
+}
+
+// of is what changes with the page of a sandbox; "" when there is none.
+func (v *overview) of(box string) string {
+	for _, p := range v.Projects {
+		if slices.ContainsFunc(p.Cards, func(c *card) bool { return c.ID == box }) {
+			return p.sign
+		}
+	}
+	return ""
 }
 
 // seen is how a sandbox was.
@@ -150,6 +190,7 @@ func (s *Server) lookAt(ctx context.Context, b store.SandboxInfo, records bool) 
 	case <-ctx.Done():
 		return
 	}
+	defer s.measure(v)
 	record, layer := s.recordSign(b), v.layer
 	if !records {
 		layer = layerSign(ctx, b)
@@ -179,17 +220,38 @@ func (s *Server) lookAt(ctx context.Context, b store.SandboxInfo, records bool) 
 	v.record, v.layer, v.when, v.status, v.facts = record, layer, time.Now(), st, facts
 }
 
-// overview is how everything is now. While a window is open only what changed in a record is looked at: the rest is
+// measure looks at the processes of a sandbox.
+func (s *Server) measure(v *seen) {
+	if v.status == nil {
+		return
+	}
+	l := v.load
+	l.uses(v.status.Details[sdk.DetailPID])
+	s.latest.mu.Lock()
+	defer s.latest.mu.Unlock()
+	v.load = l
+}
+
+// wantedHeader has the version that our script fetches a page for, and hasHeader the one that it shows.
+const (
+	wantedHeader = "Hutch-Version"
+	hasHeader    = "Hutch-Has"
+)
+
+// overview is how everything is now, or in the version that a request is for, if that is the newest. While a window is open only what changed in a record is looked at: the rest is
 // looked at all the time.
-func (s *Server) overview(ctx context.Context) *overview {
-	rec, open := s.records(), s.watch.listening()
-	if open {
-		s.latest.mu.Lock()
-		view, sign := s.latest.view, s.latest.sign
-		s.latest.mu.Unlock()
-		if view != nil && sign == rec.sign {
-			return view
-		}
+func (s *Server) overview(r *http.Request) *overview {
+	ctx, open := r.Context(), s.watch.listening()
+	s.latest.mu.Lock()
+	view, sign := s.latest.view, s.latest.sign
+	s.latest.mu.Unlock()
+	if want, _, _ := strings.Cut(r.Header.Get(wantedHeader), "."); open && view != nil && want != "" &&
+		(want == view.Version || want == view.of(r.PathValue("id"))) {
+		return view
+	}
+	rec := s.records()
+	if open && view != nil && sign == rec.sign {
+		return view
 	}
 	s.look(ctx, rec.boxes, open)
 	return s.build(s.records())
@@ -202,21 +264,26 @@ func (s *Server) build(rec records) *overview {
 	_, _ = fmt.Fprintln(sum, rec.sign)
 	s.latest.mu.Lock()
 	defer s.latest.mu.Unlock()
-	for _, b := range rec.boxes {
+	signs := map[string]string{}
+	for i, b := range rec.boxes {
 		k, uses := s.latest.boxes[b.ID], ""
 		st, layer, facts := sandbox.Status{SandboxInfo: b, Condition: string(b.State), Problem: b.Damage,
 			Dir: s.store.Paths().Sandbox(b.ID)}, "", (*sdk.Facts)(nil)
 		if k != nil && k.status != nil && b.State == store.SandboxReady {
 			st, layer, facts = *k.status, k.layer, k.facts
 			st.SandboxInfo = b
-			uses = k.load.uses(st.Details[sdk.DetailPID])
+			uses = k.load.text
 		}
 		c := newCard(st, facts, v.Runs)
 		c.Uses, c.Decided = uses, s.decisions(c)
 		if at := slices.IndexFunc(rec.boxes, func(o store.SandboxInfo) bool { return o.ID == c.Parent }); at >= 0 {
 			c.ForkOf = nameOf(rec.boxes[at])
 		}
-		_, _ = fmt.Fprintln(sum, layer, c.Condition, c.Problem, c.Notes, c.Changed(), c.Details, c.Uses)
+		c.state = digest([]any{rec.marks[i], layer, c.Condition, c.Problem, c.Notes, c.Changed(), c.Details, c.Uses,
+			c.Decided, c.Isolation, c.ForkOf, c.Running, c.Last})
+		c.Sign = digest(append(c.ages(), c.state))
+		signs[c.ID] = c.Sign
+		_, _ = fmt.Fprintln(sum, c.state)
 		v.Cards = append(v.Cards, c)
 		overlays[c.Overlay]++
 		at := slices.IndexFunc(v.Projects, func(p project) bool { return p.Name == c.Project && p.Dir == c.Workspace.Source })
@@ -241,8 +308,36 @@ func (s *Server) build(rec records) *overview {
 		}
 	}
 	v.Version = hex.EncodeToString(sum.Sum(nil)[:8])
+	_, works := s.works.now()
+	for i, p := range v.Projects {
+		all := []any{rec.problem, works, v.Overlays, len(v.Cards)}
+		for _, c := range p.Cards {
+			all = append(all, c.state)
+		}
+		v.Projects[i].sign = digest(all)
+	}
+	s.latest.past = append(s.latest.past, shown{v.Version, signs})
+	s.latest.past = s.latest.past[max(0, len(s.latest.past)-maxPast):]
 	s.latest.sign, s.latest.view = rec.sign, v
 	return v
+}
+
+// ages says how long ago things of the card began, as it shows them.
+func (c *card) ages() (list []any) {
+	times := []time.Time{c.Created}
+	if c.Started != nil {
+		times = append(times, *c.Started)
+	}
+	if c.Last != nil {
+		times = append(times, c.Last.Started)
+	}
+	for _, r := range c.Running {
+		times = append(times, r.Started)
+	}
+	for _, t := range times {
+		list = append(list, humanize.Time(t))
+	}
+	return list
 }
 
 func newCard(st sandbox.Status, f *sdk.Facts, runs []store.Info) *card {

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -81,8 +82,10 @@ type page struct {
 	Notice  *notice
 	Works   []work // that go on
 	View    *overview
-	Version string // changes with what the page shows; "" for that of View
-	Run     string // whose output it follows; "" for none
+	Version string            // changes with what the page shows; "" for that of View
+	Run     string            // whose output it follows; "" for none
+	Box     string            // whose page it is; "" for none
+	Had     map[string]string // signs of cards that our script has already, by id
 	Body    any
 }
 
@@ -129,11 +132,14 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, code int, name str
 	p.Works, _ = s.works.now()
 	p.Notice = s.notices.get(r.URL.Query().Get("said"))
 	if p.View == nil {
-		p.View = s.overview(r.Context())
+		p.View = s.overview(r)
 	}
-	if p.Version != "" {
+	switch {
+	case p.Version != "":
 		p.Version = p.View.Version + "." + p.Version
-	} else {
+	case p.Box != "":
+		p.Version = cmp.Or(p.View.of(p.Box), p.View.Version)
+	default:
 		p.Version = p.View.Version
 	}
 	var b bytes.Buffer
@@ -158,7 +164,8 @@ func (s *Server) missing(w http.ResponseWriter, r *http.Request, nav string, err
 }
 
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, "home.html", page{Title: "Sandboxes", Nav: "sandboxes", Body: s.pool.Names()})
+	s.show(w, r, http.StatusOK, "home.html", page{Title: "Sandboxes", Nav: "sandboxes", Body: s.pool.Names(),
+		Had: s.latest.had(r.Header.Get(hasHeader))})
 }
 
 // boxPage is the page of one sandbox.
@@ -259,7 +266,7 @@ type flag struct {
 func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx)
+	view := s.overview(r)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	if at < 0 {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
@@ -283,7 +290,8 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 			c.wrote(b.Files)
 		}
 	}
-	s.show(w, r, http.StatusOK, "sandbox.html", page{Title: b.Title(), Nav: "sandboxes", View: view, Body: b})
+	s.show(w, r, http.StatusOK, "sandbox.html", page{Title: b.Title(), Nav: "sandboxes", View: view, Box: b.ID,
+		Body: b})
 }
 
 // review fills in what changed. Differences of few files are read at once.
@@ -489,7 +497,7 @@ type filePage struct {
 func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	view := s.overview(ctx)
+	view := s.overview(r)
 	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	path, err := deref(r.URL.Query().Get("path"))
 	if err == nil && at < 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -369,7 +370,7 @@ func TestEvents(t *testing.T) {
 		func() error { return w.manager.Reset(t.Context(), id, true, false) },
 		func() error { w.create("another"); return nil },
 	} {
-		before := w.overview(t.Context()).Version
+		before := w.overview(httptest.NewRequest(http.MethodGet, "/", nil)).Version
 		if err := does(); err != nil {
 			t.Fatal(err)
 		}
@@ -395,5 +396,39 @@ func TestOutput(t *testing.T) {
 	got := string(output([]byte(long)))
 	if n := strings.Count(got, "a line"); n != 5000 || !strings.Contains(got, strings.Repeat("b", 3000)) || !strings.Contains(got, ">red</span>") {
 		t.Errorf("%d lines of 5000, and at the end %q", n, got[len(got)-200:])
+	}
+}
+
+// TestOnlyWhatChanged: a page that is fetched again gets the cards that changed since, and the page of a sandbox is
+// fetched again for what it shows and not for sandboxes of other projects.
+func TestOnlyWhatChanged(t *testing.T) {
+	w := newWorld(t)
+	a, project := w.create("left"), w.project
+	w.project = t.TempDir()
+	b := w.create("far")
+	w.project = project
+	w.listen() // a window is open, so that what is known is kept
+	now := func() *overview { return w.overview(httptest.NewRequest(http.MethodGet, "/", nil)) }
+	w.see("/")
+	before := now()
+	w.sh(b, "echo more >> a.txt")
+	var after *overview
+	for after = now(); after.of(b) == before.of(b); after = now() {
+	}
+	if after.of(a) != before.of(a) {
+		t.Error("the page of a sandbox is fetched again for one of another project")
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url("/"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for has, want := range map[string][2]bool{before.Version: {false, true}, "unknown": {true, true}, "": {true, true}} {
+		r.Header.Set(hasHeader, has)
+		_, body, _ := w.do(r)
+		for i, name := range []string{"left", "far"} {
+			if got := strings.Contains(body, ">"+name+"</a>"); got != want[i] {
+				t.Errorf("with version %q: card of %s: %v", has, name, got)
+			}
+		}
 	}
 }

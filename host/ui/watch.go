@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +44,7 @@ type watch struct {
 // window is a page that listens.
 type window struct {
 	run  string        // that it shows; "" for none
+	box  string        // that it shows; "" for none
 	poke chan struct{} // has a value when it may have to be shown again
 }
 
@@ -91,7 +94,7 @@ func (w *watch) wrote(run string) {
 }
 
 // join adds a window; nil when there are too many.
-func (w *watch) join(run string) *window {
+func (w *watch) join(run, box string) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.windows) >= maxWindows {
@@ -100,7 +103,7 @@ func (w *watch) join(run string) *window {
 	if !w.open() {
 		w.version = "" // nobody looked for a while
 	}
-	v := &window{run: run, poke: make(chan struct{}, 1)}
+	v := &window{run: run, box: box, poke: make(chan struct{}, 1)}
 	w.windows[v] = true
 	raise(v.poke)
 	raise(w.again)
@@ -120,10 +123,17 @@ func (s *Server) current(v *window) string {
 	s.watch.mu.Lock()
 	version := s.watch.version
 	s.watch.mu.Unlock()
-	if version == "" || v.run == "" {
-		return version
+	switch {
+	case version == "":
+		return ""
+	case v.run != "":
+		return version + "." + s.progress(v.run)
+	case v.box != "":
+		s.latest.mu.Lock()
+		defer s.latest.mu.Unlock()
+		return cmp.Or(s.latest.view.of(v.box), version)
 	}
-	return version + "." + s.progress(v.run)
+	return version
 }
 
 // progress changes when a run writes something.
@@ -145,7 +155,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if _, err := s.store.Load(run); err != nil {
 		run = ""
 	}
-	c := s.watch.join(run)
+	c := s.watch.join(run, r.URL.Query().Get("box"))
 	if c == nil {
 		refuse(w, http.StatusServiceUnavailable, "too many windows are open")
 		return
@@ -181,15 +191,19 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 func (s *Server) watchRecords(ctx context.Context) {
 	n := newNotifier(s.store.Paths())
 	defer n.close()
+	go func() { // output does not wait for an overview
+		for e := range n.events {
+			if run, ok := n.output(e); ok {
+				s.watch.wrote(run)
+			} else if !strings.HasPrefix(filepath.Base(e.Name), ".") { // not a temporary file
+				raise(s.watch.again)
+			}
+		}
+	}()
 	for sign := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-n.events:
-			if run, ok := n.output(e); ok {
-				s.watch.wrote(run)
-				continue
-			}
 		case <-s.watch.again:
 		}
 		if !s.watch.listening() {
@@ -243,14 +257,17 @@ func sleep(ctx context.Context, d time.Duration) {
 // notifier has the kernel say what changes in the records. Where it cannot, everything is looked at every so often.
 type notifier struct {
 	*fsnotify.Watcher // nil where the kernel has no room
-	events            <-chan fsnotify.Event
+	events            chan fsnotify.Event
 	paths             store.Paths
 	dirs              map[string]bool
 }
 
 func newNotifier(p store.Paths) *notifier {
-	n := &notifier{paths: p, dirs: map[string]bool{}}
-	if w, err := fsnotify.NewBufferedWatcher(4096); err == nil {
+	n := &notifier{paths: p, dirs: map[string]bool{}, events: make(chan fsnotify.Event)}
+	w, err := fsnotify.NewBufferedWatcher(4096)
+	if err != nil {
+		close(n.events)
+	} else {
 		n.Watcher, n.events = w, w.Events
 		go func() {
 			for range w.Errors { // what was missed is seen at the next look
@@ -310,6 +327,7 @@ func (n *notifier) follow(r records) {
 // records are what the store has of all sandboxes and the newest runs. Reading them takes no lock.
 type records struct {
 	boxes   []store.SandboxInfo
+	marks   []string // of each of boxes
 	runs    []store.Info
 	sign    string // changes with them
 	problem string
@@ -324,7 +342,10 @@ func (s *Server) records() (r records) {
 	}
 	h := sha256.New()
 	for _, b := range r.boxes {
-		_, _ = fmt.Fprintln(h, s.recordSign(b))
+		r.marks = append(r.marks, s.recordSign(b))
+	}
+	for _, m := range r.marks {
+		_, _ = fmt.Fprintln(h, m)
 	}
 	_ = json.NewEncoder(h).Encode(r.runs)
 	_, works := s.works.now()

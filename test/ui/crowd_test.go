@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -13,6 +14,9 @@ const (
 	crowd = 200
 	tree  = 10
 )
+
+// largeReview is how long such a review may take to open, in seconds. A busy machine has four times that.
+const largeReview = 1.0
 
 // TestCrowd has 200 sandboxes on the page, and 10,000 changed files in a review.
 func TestCrowd(t *testing.T) {
@@ -31,8 +35,17 @@ func TestCrowd(t *testing.T) {
 	j.shows(j.ctx, ".title", fmt.Sprintf("%d files", 1000*tree))
 	j.run(j.ctx, chromedp.SendKeys("#find", "d7/f99\r"), chromedp.WaitVisible(".find"))
 	j.shows(j.ctx, "nav", "11 files found")
-	var ms float64
+
+	// It is as large as a review of a few files, and takes no more than a second on a machine with nothing else to do.
 	const opened = `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`
-	j.run(j.ctx, chromedp.Reload(), chromedp.WaitVisible(".find"), chromedp.Evaluate(opened, &ms))
-	t.Logf("a review of %d files opens in %.0f ms", 1000*tree, ms)
+	best := time.Hour.Seconds()
+	for range 3 {
+		var ms float64
+		j.run(j.ctx, chromedp.Reload(), chromedp.WaitVisible(".find"), chromedp.Evaluate(opened, &ms))
+		best = min(best, ms/1000)
+	}
+	t.Logf("a review of %d files opens in %.1f s", 1000*tree, best)
+	if best > 4*largeReview {
+		t.Errorf("a review of %d files opens in %.1f s, at the best of three; %.0f s is right on an idle machine", 1000*tree, best, largeReview)
+	}
 }

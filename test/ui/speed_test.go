@@ -26,7 +26,7 @@ const (
 // seen is the script of a page that notes when it shows what another process did, after the next frame.
 const seen = `window.seen = {}; new MutationObserver(() => requestAnimationFrame(() => {
 	for (const a of document.querySelectorAll(".card dl a")) { const id = a.href.split("/").pop(); seen[id] = seen[id] || Date.now(); }
-	for (const m of ((document.querySelector(".output") || {}).textContent || "").matchAll(/at (\d+)\n/g)) seen[m[1]] = seen[m[1]] || Date.now();
+	for (const m of ((document.querySelector(".output") || {}).textContent || "").matchAll(/at (\d{13})/g)) seen[m[1]] = seen[m[1]] || Date.now();
 })).observe(document.querySelector("main"), {subtree: true, childList: true, characterData: true, attributes: true}); 0`
 
 // BenchmarkPage measures the page while 20 sandboxes are at work and write 10 MB a second together: how long a run takes

@@ -12,7 +12,7 @@
 
   // morph makes a like b. Elements are the same where their ids are, else by their place.
   function morph(a, b) {
-    if (a.isEqualNode(b)) return;
+    if (b.dataset && "same" in b.dataset || a.isEqualNode(b)) return; // the server knows that we have it
     if (a.nodeName !== b.nodeName || (a.id || "") !== (b.id || "")) {
       a.replaceWith(document.importNode(b, true));
       return;
@@ -53,8 +53,8 @@
     }
   }
 
-  async function page(url) {
-    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+  async function page(url, headers = {}) {
+    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store", headers });
     const next = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!next.querySelector("main")) throw new Error("status " + answer.status);
     return next;
@@ -66,7 +66,7 @@
     busy = true;
     try {
       while (wanted !== version) {
-        const now = wanted, next = await page(location.href);
+        const now = wanted, next = await page(location.href, { "Hutch-Version": now, "Hutch-Has": version });
         document.title = next.title;
         const text = live().textContent, state = live().dataset.state;
         children(document.querySelector("main"), next.querySelector("main"));
