@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/holder"
-	"github.com/hutch-run/hutch/plugins/bwrap/internal/recorder"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/network/gate"
+	"github.com/hutch-run/hutch/sdk/seccomp/recorder"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
@@ -138,22 +138,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 
 // record begins to note what a command names. The process that becomes the command sends its listener over the socket.
 func (s *sandbox) record() (*recorder.Recorder, *os.File, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	near, far := os.NewFile(uintptr(pair[0]), "observer"), os.NewFile(uintptr(pair[1]), "observer")
-	defer near.Close()
-	conn, err := net.FileConn(near)
-	if err != nil {
-		far.Close()
-		return nil, nil, err
-	}
 	mounts := slices.Clone(configOf(&s.spec).ROBind)
 	for _, m := range s.spec.Mounts {
 		mounts = append(mounts, m.Target)
 	}
-	return recorder.Start(conn.(*net.UnixConn), initPath, mounts, reserved), far, nil
+	return recorder.Start(initPath, mounts, reserved)
 }
 
 // hasNetwork says that commands have a network at all. Mode full differs from filtered in what the gate allows.

@@ -45,6 +45,7 @@ func (b *backend) Describe() sdk.Description {
 		TTY:        true,
 		Secrets:    true,
 		Budget:     true,
+		Observe:    true,
 		Fork:       true,
 
 		Environment: podmanEnvironment,

@@ -53,7 +53,7 @@ func only(take func(id string) bool) *regexp.Regexp {
 func again(id string) bool {
 	group, name, _ := strings.Cut(id, "/")
 	names, ok := map[string][]string{
-		"end": nil, "put": nil, "plan": {"refusals"}, "network": {"full", "publish", "publish-filtered"}, "layers": {"empty", "private"}, "reset": {"soft-keeps", "hard-restores"},
+		"end": nil, "put": nil, "plan": {"refusals"}, "mount": {"observed"}, "network": {"full", "publish", "publish-filtered"}, "layers": {"empty", "private"}, "reset": {"soft-keeps", "hard-restores"},
 		"workspace": {"private-host-unchanged", "private-writes", "odd-source", "read-only-source", "shared-writes", "readonly-holds", "own-input-output", "other-group"},
 	}[group]
 	return ok && (names == nil || slices.Contains(names, name))

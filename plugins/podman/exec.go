@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/seccomp/recorder"
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
 
@@ -44,10 +47,25 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	}
 	defer network()
 	before, start := s.group.Stats(), time.Now()
-	p, err := s.agent.Exec(ctx, &agent.Command{
+	cmd := &agent.Command{
 		Argv: c.Argv, Env: env, Dir: cmp.Or(c.Dir, workspacePath),
 		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, Terminal: c.TTY,
-	})
+	}
+	var record *recorder.Recorder
+	if c.Observe {
+		var mounts []string
+		for _, m := range s.spec.Mounts {
+			mounts = append(mounts, m.Target)
+		}
+		if record, cmd.Observer, err = recorder.Start(agent.Init, mounts, ofImage); err != nil {
+			return nil, sdk.Errorf(sdk.ReasonInternal, "observe the command: %w", err)
+		}
+		cmd.Filter = recorder.Filter()
+	}
+	p, err := s.agent.Exec(ctx, cmd)
+	if cmd.Observer != nil {
+		cmd.Observer.Close()
+	}
 	if err != nil {
 		if !alive(s.container) {
 			return s.containerEnded(ctx, before, nil)
@@ -73,8 +91,16 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 		exit.Traffic, exit.TrafficMore = network()
+		exit.Files = record.End()
 	}
 	return exit, err
+}
+
+// ofImage says that an image has its own of what the host has there, so that it is not missing.
+func ofImage(path string) bool {
+	top, _, _ := strings.Cut(path[1:], "/")
+	return slices.Contains([]string{"", "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run",
+		"sbin", "sys", "tmp", "usr", "workspace", "input", "output"}, top)
 }
 
 // isOwnUser says whether name is the user that the container's own commands have.

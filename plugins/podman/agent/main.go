@@ -14,6 +14,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		err = server.Main(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == "observe" {
+		err = server.Observe()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hutch-podman-agent:", err)
 		os.Exit(125)

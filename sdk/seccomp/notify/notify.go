@@ -7,6 +7,7 @@ package notify
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"unsafe"
 
@@ -24,6 +25,25 @@ func Load(program []byte) (fd int, err error) {
 		return -1, fmt.Errorf("load the system call filter: %w", errno)
 	}
 	return int(r), nil
+}
+
+// Send restricts this thread, as [Load] does, by the filter that the file has, and sends the listener over a unix
+// socket. It closes both. The thread must be locked, and the process have no privileges to gain.
+func Send(filter, socket int) error {
+	file := os.NewFile(uintptr(filter), "filter")
+	program, err := io.ReadAll(io.NewSectionReader(file, 0, 1<<16))
+	file.Close()
+	if err != nil {
+		return err
+	}
+	listener, err := Load(program)
+	if err != nil {
+		return err
+	}
+	err = os.NewSyscallError("sendmsg", unix.Sendmsg(socket, []byte{0}, unix.UnixRights(listener), nil, 0))
+	unix.Close(listener)
+	unix.Close(socket)
+	return err
 }
 
 // Receive returns the listener that came over a unix socket with the control message oob.

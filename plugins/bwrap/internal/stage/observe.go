@@ -2,7 +2,6 @@ package stage
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -33,20 +32,11 @@ func observe(first string, line []string) error {
 	for i := range 3 {
 		unix.CloseOnExec(fd + i)
 	}
-	filter, err := io.ReadAll(io.NewSectionReader(os.NewFile(uintptr(fd), "filter"), 0, 1<<16))
-	if err != nil {
-		return err
-	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil { // as bwrap does itself
 		return err
 	}
-	listener, err := notify.Load(filter)
-	if err != nil {
+	if err := notify.Send(fd, fd+1); err != nil {
 		return err
 	}
-	if err := unix.Sendmsg(fd+1, []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
-		return err
-	}
-	unix.Close(listener)
 	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", fd+2), line, []string{})
 }

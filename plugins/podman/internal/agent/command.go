@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"time"
 
+	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk"
 )
 
@@ -23,7 +25,14 @@ type Command struct {
 	// Terminal gives the command a terminal of this size, made in the container's
 	// /dev/pts, as its controlling terminal and all three streams.
 	Terminal *sdk.WindowSize
+	// Observer, unless it is nil, gets the listener of Filter, which restricts the command as package notify says. It stays
+	// the caller's.
+	Observer *os.File
+	Filter   []byte
 }
+
+// Init is what an observed command executes first.
+var Init = fmt.Sprintf("/proc/self/fd/%d", wire.InitFD)
 
 // Exit says how a command ended.
 type Exit struct {

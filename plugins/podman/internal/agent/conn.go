@@ -94,12 +94,23 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 	c.mu.Lock()
 	c.processes[p] = true
 	c.mu.Unlock()
-	var fds [wire.ExecFDs]int
-	for i, f := range []*os.File{streams[0], streams[1], streams[2], files.Status, files.Exec, files.Block} {
-		fds[i] = int(f.Fd())
+	give, op := []*os.File{streams[0], streams[1], streams[2], files.Status, files.Exec, files.Block}, wire.Exec
+	var ended <-chan answer
+	if cmd.Observer != nil {
+		var filter *os.File
+		if filter, err = memfd(cmd.Filter); err == nil {
+			defer filter.Close()
+			give, op = append(give, filter, cmd.Observer), wire.Observe
+		}
 	}
-	ended, err := c.begin(wire.Request{Op: wire.Exec}, fds[:]...)
-	runtime.KeepAlive(streams)
+	if err == nil {
+		var fds []int
+		for _, f := range give {
+			fds = append(fds, int(f.Fd()))
+		}
+		ended, err = c.begin(wire.Request{Op: op}, fds...)
+		runtime.KeepAlive(give)
+	}
 	if err != nil {
 		c.forget(p)
 		child.Finish()
@@ -108,6 +119,17 @@ func (c *Conn) Exec(ctx context.Context, cmd *Command) (*Process, error) {
 	go p.follow(ended)
 	go child.Assist(p.ended)
 	return p, nil
+}
+
+// memfd returns a file that has data.
+func memfd(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "filter")
+	_, err = f.WriteAt(data, 0)
+	return f, err
 }
 
 func (c *Conn) forget(p *Process) {

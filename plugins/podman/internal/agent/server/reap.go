@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/plugins/podman/internal/agent/wire"
 	"github.com/hutch-run/hutch/sdk/supervise"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
@@ -79,13 +80,21 @@ func (s *server) resume(pid int, c child) {
 }
 
 // spawn starts the init of a command with the given descriptors, and sends its end to ended, which has room for it.
-// Whatever is started below it is the first to be killed when memory runs out.
-func (s *server) spawn(files []uintptr, ended chan<- death) (pid int, err error) {
+// Whatever is started below it is the first to be killed when memory runs out. observed is empty, or a filter and the
+// socket for its listener.
+func (s *server) spawn(files []uintptr, observed []int, ended chan<- death) (pid int, err error) {
 	s.mu.Lock() // so that it is watched before it can be reaped
 	defer s.mu.Unlock()
 	defer s.oom.raise()()
 	files = append(files, s.image.Fd())
-	pid, err = syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", len(files)-1), []string{"hutch-init"}, &syscall.ProcAttr{
+	program, argv := fmt.Sprintf("/proc/self/fd/%d", wire.InitFD), []string{"hutch-init"}
+	if len(observed) > 0 {
+		program, argv = "/proc/self/exe", []string{"hutch-init", "observe"}
+	}
+	for _, fd := range observed {
+		files = append(files, uintptr(fd))
+	}
+	pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files,
 	})
 	if err == nil {

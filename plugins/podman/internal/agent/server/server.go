@@ -155,7 +155,7 @@ func (s *server) serve(socket *supervise.Socket) {
 // do does what one request asks for. The descriptors are closed afterwards.
 func (c *conn) do(r wire.Request, fds []int) {
 	switch r.Op {
-	case wire.Exec:
+	case wire.Exec, wire.Observe:
 		c.exec(r.ID, fds)
 	case wire.Await:
 		go c.await(r.ID, int(r.Arg))
@@ -186,7 +186,7 @@ func (c *conn) exec(id uint64, fds []int) {
 		files[fd] = uintptr(fds[i])
 	}
 	ended := make(chan death, 1)
-	pid, err := c.spawn(files, ended)
+	pid, err := c.spawn(files, fds[wire.ExecFDs:], ended)
 	if err != nil {
 		c.commands.free()
 		c.failed(id, wire.NoProcess, errnoOf(err))

@@ -11,11 +11,13 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
 
 // Version is the version of the protocol. A container lives longer than the
 // plugin that made it, so the two may differ; then they do not talk.
-const Version = 3
+const Version = 4
 
 // RequestOp says what a request asks for.
 type RequestOp uint32
@@ -33,10 +35,19 @@ const (
 	Dial
 	// Terminal makes a terminal, Arg being its rows and columns of 16 bits each.
 	Terminal
+	// Observe is an Exec with two descriptors more: a further filter of system calls, and the socket for its listener.
+	Observe
 )
 
-// ExecFDs is the number of descriptors of an Exec.
-const ExecFDs = 6
+// ExecFDs is the number of descriptors of an Exec, ObserveFDs that of an Observe.
+const (
+	ExecFDs    = 6
+	ObserveFDs = ExecFDs + 2
+)
+
+// InitFD is the descriptor of the init that is started with it. That of an Observe has two more: the filter, and the
+// socket for its listener.
+const InitFD = microinit.BlockFD + 1
 
 // Request is a message from the host.
 type Request struct {
@@ -64,6 +75,8 @@ func ParseRequest(b []byte, fds int) (Request, error) {
 	switch r.Op {
 	case Exec:
 		want = ExecFDs
+	case Observe:
+		want = ObserveFDs
 	case Await:
 		arg = maxPID
 	case Dial:

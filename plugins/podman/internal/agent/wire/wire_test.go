@@ -15,6 +15,8 @@ func TestRequests(t *testing.T) {
 	}{
 		{Request{Op: Exec, ID: 1}, ExecFDs, ""},
 		{Request{Op: Exec, ID: 1}, ExecFDs - 1, "malformed"},
+		{Request{Op: Observe, ID: 1}, ObserveFDs, ""},
+		{Request{Op: Observe, ID: 1}, ExecFDs, "malformed"},
 		{Request{Op: Exec, ID: 1, Arg: 1}, ExecFDs, "malformed"},
 		{Request{Op: Exec}, ExecFDs, "malformed"},
 		{Request{Op: Await, ID: 1}, 0, ""},
@@ -29,7 +31,7 @@ func TestRequests(t *testing.T) {
 		{Request{Op: Dial, Arg: 1}, 0, "malformed"},
 		{Request{Op: Terminal, ID: 1, Arg: 24<<16 | 80}, 0, ""},
 		{Request{Op: Terminal, ID: 1}, 1, "malformed"},
-		{Request{Op: 6, ID: 1}, 0, "no request 6"},
+		{Request{Op: 7, ID: 1}, 0, "no request 7"},
 	} {
 		got, err := ParseRequest(c.r.Append(nil), c.fds)
 		switch {
@@ -73,7 +75,7 @@ func TestReplies(t *testing.T) {
 
 // What is accepted is what would be sent, and so has one form only.
 func FuzzRequest(f *testing.F) {
-	for op := range RequestOp(6) {
+	for op := range RequestOp(7) {
 		f.Add(Request{Op: op, ID: 1, Arg: 9}.Append(nil), 0)
 	}
 	f.Add(Request{Op: Exec, ID: 1}.Append(nil), ExecFDs)
@@ -85,7 +87,7 @@ func FuzzRequest(f *testing.F) {
 		if again := r.Append(nil); !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %+v, which is %x", b, r, again)
 		}
-		if fds > ExecFDs {
+		if fds > ObserveFDs {
 			t.Errorf("accepted %+v with %d descriptors", r, fds)
 		}
 	})

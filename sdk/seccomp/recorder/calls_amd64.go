@@ -1,3 +1,5 @@
+//go:build linux
+
 package recorder
 
 import "golang.org/x/sys/unix"

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package recorder notes which files of the host a command names, for hutch observe. A filter leaves the calls that
 // open, execute or look at a file to this process, which reads the path and lets every call go on: it records and
 // decides nothing.
@@ -68,10 +70,22 @@ type Recorder struct {
 // mostSeen bounds the paths that are looked at; a command can invent any number.
 const mostSeen = 100_000
 
-// Start notes what is named by a process whose filter's listener comes over conn, from when it executes init on. Of
-// what the sandbox has, only mounts and what is below them count; of what only the host has, not what hidden says can
-// never be shown.
-func Start(conn *net.UnixConn, init string, mounts []string, hidden func(path string) bool) *Recorder {
+// Start notes what is named by a process that sends its filter's listener over the returned socket, see [notify.Send],
+// from when it executes init on. The caller closes the socket once that process has it. Of what the sandbox has, only
+// mounts and what is below them count; of what only the host has, not what hidden says can never be shown.
+func Start(init string, mounts []string, hidden func(path string) bool) (*Recorder, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	near, far := os.NewFile(uintptr(pair[0]), "observer"), os.NewFile(uintptr(pair[1]), "observer")
+	defer near.Close()
+	file, err := net.FileConn(near)
+	if err != nil {
+		far.Close()
+		return nil, nil, err
+	}
+	conn := file.(*net.UnixConn)
 	r := &Recorder{
 		init: init, mounts: mounts, hidden: hidden, done: make(chan struct{}),
 		seen: map[sdk.FileUse]bool{}, uses: map[string]sdk.FileUse{},
@@ -103,7 +117,7 @@ func Start(conn *net.UnixConn, init string, mounts []string, hidden func(path st
 			return notify.Response{Flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		})
 	}()
-	return r
+	return r, far, nil
 }
 
 // End returns the record, sorted by path, once all processes of the command are gone. A nil Recorder has none.
