@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/sdk"
 )
@@ -299,6 +300,10 @@ func (p *Pool) wait(ctx context.Context, key string) (*Backend, error) {
 	}
 }
 
+// minFiles is the least limit of open files with which a backend starts. Host and backends give descriptors numbers up
+// to 63, so that the kernel need not make the table of a running process larger.
+const minFiles = 64
+
 // bring launches the binary at path. What is known about it from before spares
 // the first call, and is reported at once.
 //
@@ -319,6 +324,12 @@ func (p *Pool) bring(e *entry, name, path string, origin *Origin) error {
 				Fix:   "tell its publisher"}
 		}
 		return checkFacts(f, name, path)
+	}
+	var open unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &open); err == nil && open.Cur < minFiles {
+		return &StartError{Name: name, Path: path,
+			Found: fmt.Sprintf("hutch may open %d files here, and starting a backend takes %d", open.Cur, minFiles),
+			Fix:   "raise the hard limit of open files, for instance to 1024 (ulimit -n 1024)"}
 	}
 	bin, err := openBinary(name, path, p.opt.CacheDir)
 	if err != nil {
