@@ -50,12 +50,15 @@ func TestText(t *testing.T) {
 // TestNarrow shortens long lines around their mark.
 func TestBelow(t *testing.T) {
 	d := Diagnostic{Severity: Error, Summary: "there is no image x", Context: `backend "podman"`, Fix: "pull it"}
+	withPath := d
+	withPath.Path, withPath.Summary = "image", "image: there is no image x"
 	for _, c := range []struct {
 		text string
 		ds   Diagnostics
 		want string
 	}{
 		{"create: there is no image x", Diagnostics{d}, "  in backend \"podman\"\n  fix: pull it\n"},
+		{"create: there is no image x", Diagnostics{withPath}, "  in backend \"podman\", value image\n  fix: pull it\n"},
 		{"create: it did not work", Diagnostics{d}, ""},
 		{"there is no image x", Diagnostics{d, d}, ""},
 		{"there is no image x", nil, ""},

@@ -36,10 +36,10 @@ func (ds Diagnostics) Write(w io.Writer, s Style) error {
 	return nil
 }
 
-// Below renders what is to stand below text, a message that ends with the summary of the only diagnostic: its place and
-// all else, without the summary. It is "" for other messages, which Write renders whole.
+// Below renders what is to stand below text, a message that ends with the summary of the only diagnostic, if need be
+// without the path it starts with: its place and all else. It is "" for other messages, which Write renders whole.
 func (ds Diagnostics) Below(text string, s Style) string {
-	if len(ds) != 1 || !strings.HasSuffix(text, ds[0].Summary) {
+	if len(ds) != 1 || !strings.HasSuffix(text, strings.TrimPrefix(ds[0].Summary, ds[0].Path+": ")) {
 		return ""
 	}
 	_, below, _ := strings.Cut(ds[0].Text(s), "\n")

@@ -285,15 +285,13 @@ func (s *sandbox) explain(err error, over string) error {
 	case imageMissing(err) && configOf(&s.spec).Pull == "never":
 		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image",
 			Summary: fmt.Sprintf(`the image %s is not on this machine, and pull = "never" asks no registry`, image), Err: err,
-			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() +
-				" has images of its own"}
+			Fix: "podman pull " + image + ", or name one that podman images lists (each user has their own)"}
 	case has("image not known", "no such image", "manifest unknown", "pinging container registry", "initializing source",
 		"unable to copy from source", "short-name", "repository name not known", "unable to pull", "name unknown"):
 		return &sdk.Error{Reason: sdk.ReasonMissing, Path: "image",
 			Summary: fmt.Sprintf("the image %s is not on this machine and cannot be had: %s", image, withoutSource(e.words)),
 			Err:     err,
-			Fix: "podman pull " + image + ", or name one that podman images lists; as " + s.podman.whose() +
-				" has images of its own"}
+			Fix:     "podman pull " + image + ", or name one that podman images lists (each user has their own)"}
 	case over == overlayNative && s.spec.Workspace.Source != "" && has("overlay", "upperdir"):
 		return errors.Join(&noOverlay{e.words}, &sdk.Error{Reason: sdk.ReasonMissing, Path: "overlay", Err: err,
 			Summary: "Podman's overlay volume does not work here: " + e.words, Fix: `use overlay = "copy", or auto`})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -158,17 +157,6 @@ func (s *sandbox) whyEnded(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("podman says: %s %s; its last words: %s", st.text(), st.Error, words)
-}
-
-// whose says whose containers and images these are.
-func (p *podman) whose() string {
-	if !p.rootless {
-		return "root, who"
-	}
-	if u, err := user.Current(); err == nil {
-		return u.Username + ", who"
-	}
-	return "an ordinary user, who"
 }
 
 // removeDirs removes a directory of the sandbox with all that is in it, also what belongs to other users of its user
