@@ -91,7 +91,7 @@ func TestInspector(t *testing.T) {
 	}
 	e2e.Require(t, "bwrap")
 	home := t.TempDir()
-	i := &inspector{t: t, node: e2e.Node(t), dir: e2e.NPM(t, os.DirFS(".")), env: append(os.Environ(), "HUTCH_HOME="+home, "HUTCH_BACKEND_PATH=", "HUTCH_MCP_TOKEN="+token)}
+	i := &inspector{t: t, node: e2e.Node(t), dir: e2e.NPM(t, os.DirFS(".")), env: append(os.Environ(), "HOME="+home, "HUTCH_HOME="+home, "HUTCH_BACKEND_PATH=", "HUTCH_MCP_TOKEN="+token)}
 	project := t.TempDir()
 	if err := os.WriteFile(filepath.Join(project, "a.txt"), []byte("one\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -58,6 +58,7 @@ func newJourney(t testing.TB) *journey {
 	}
 	options := append([]chromedp.ExecAllocatorOption{
 		chromedp.ExecPath("chromium"), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.UserDataDir(profile),
+		chromedp.Env("XDG_CONFIG_HOME=" + profile), // for its crash reports
 	}, chromedp.WSURLReadTimeout(time.Minute))
 	for _, f := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(f, true))
