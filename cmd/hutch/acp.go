@@ -43,7 +43,11 @@ editor's MCP servers. Log in with hutch agent first, or set the provider's key w
 
 func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 	return withSandboxes(u, func(m *sandbox.Manager, s *session.Session) error {
-		p, err := loadPreset(s, c.Agent)
+		project, err := filepath.Abs(c.Workspace) // of "" it is the current directory
+		if err != nil {
+			return err
+		}
+		p, err := loadPreset(s, project, c.Agent)
 		if err != nil {
 			return err
 		}
@@ -51,11 +55,7 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 			return hint(fmt.Errorf("the preset %s has no acp block", p.Name),
 				"claude, gemini and opencode have one; a preset of yours can")
 		}
-		project, err := filepath.Abs(c.Workspace) // of "" it is the current directory
-		if err == nil {
-			err = preset.CheckProject(project)
-		}
-		if err != nil {
+		if err := preset.CheckProject(project); err != nil {
 			return err
 		}
 		prog, err := findProgram(p.ACP.Program, p.ACP.Install)

@@ -35,7 +35,7 @@ type agentCmd struct {
 }
 
 type agentStartCmd struct {
-	Agent string `arg:"" optional:"" name:"agent" help:"aider, claude, codex, gemini, opencode, a preset of yours, or the path of one, as ./acme.hcl. Without it: list them, and the sandboxes of agents."`
+	Agent string `arg:"" optional:"" name:"agent" help:"aider, claude, codex, gemini, opencode, an agent block of a run file here, a preset of yours, or the path of one, as ./acme.hcl. Without it: list them, and the sandboxes of agents."`
 
 	Prompt   string `short:"p" placeholder:"TEXT" help:"Work on this unattended, instead of interactively."`
 	Continue bool   `short:"c" help:"Go on with the last session."`
@@ -98,37 +98,44 @@ func (c *agentStartCmd) list(u *ui, s *store.Store) error {
 	if err != nil {
 		return err
 	}
+	all, err := preset.OfProject(s.Paths().Presets(), ".")
+	if err != nil {
+		u.note("%v", err)
+	}
 	rows := [][]string{{"AGENT", "NAME", "PROGRAM", "SANDBOXES"}}
 	homes, err := s.AgentHomes()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		p, err := preset.Load(s.Paths().Presets(), name)
+		p, err := preset.Load(s.Paths().Presets(), "", name)
 		if err != nil {
 			return err
 		}
+		all = append(all, p)
+	}
+	for _, p := range all {
 		where := "not installed: " + p.Install
 		if prog, err := preset.Find(p.Program); err == nil {
 			where = prog.Path
 		}
 		var of []string
 		for _, h := range homes {
-			if h.Agent == name {
+			if h.Agent == p.Name {
 				of = append(of, h.Name)
 			}
 		}
-		rows = append(rows, []string{name, p.Description, where, dash(strings.Join(of, " "))})
+		rows = append(rows, []string{p.Name, p.Description, where, dash(strings.Join(of, " "))})
 	}
 	return u.table(rows)
 }
 
 func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
-	p, err := loadPreset(s, c.Agent)
+	project, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	project, err := os.Getwd()
+	p, err := loadPreset(s, project, c.Agent)
 	if err != nil {
 		return err
 	}
@@ -208,10 +215,11 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 }
 
 // loadPreset reads a preset, or says which there are.
-func loadPreset(s *session.Session, name string) (*preset.Preset, error) {
-	p, err := preset.Load(s.Store().Paths().Presets(), name)
+func loadPreset(s *session.Session, project, name string) (*preset.Preset, error) {
+	p, err := preset.Load(s.Store().Paths().Presets(), project, name)
 	if unknown := (*preset.UnknownError)(nil); errors.As(err, &unknown) {
-		return nil, hint(err, "there are %s; a file %s describes another one", strings.Join(unknown.Known, ", "),
+		return nil, hint(err, "there are %s; an agent block of a run file here or a file %s describes another one",
+			strings.Join(unknown.Known, ", "),
 			filepath.Join(unknown.Dir, "NAME.hcl"))
 	}
 	return p, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 
+	"github.com/hutch-run/hutch/host/agent/preset"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/lockfile"
 	"github.com/hutch-run/hutch/host/run"
@@ -261,6 +262,10 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 			return err
 		}
 		v.Diagnostics = append(v.Diagnostics, blocks...)
+		for _, a := range conf.Agents() {
+			_, ds := preset.Block(s.Store().Paths().Presets(), a)
+			v.Diagnostics = append(v.Diagnostics, ds...)
+		}
 		for _, d := range conf.Runs() {
 			v.Diagnostics = append(v.Diagnostics, run.CheckCommand(d)...)
 		}

@@ -17,14 +17,15 @@ import (
 
 // topSchema has the blocks of a run file.
 var topSchema = schemaOf("",
-	"hutch", "variable name", "locals", "model name", "run name", "generate name", "cycle name")
+	"hutch", "variable name", "locals", "model name", "run name", "generate name", "cycle name",
+	"agent name")
 
 // sortBlocks sorts what the file holds by kind, each kind in the order of the file.
 func (l *loader) sortBlocks(body *hclsyntax.Body) {
 	file := hcl.Range{Filename: l.path, Start: hcl.InitialPos, End: hcl.InitialPos}
 	content, _ := l.content(body, topSchema, "a run file", "", file)
 	l.blocks = content.Blocks.ByType()
-	if len(l.blocks["run"])+len(l.blocks["generate"])+len(l.blocks["cycle"]) == 0 && len(l.diags) == 0 {
+	if len(l.blocks["run"])+len(l.blocks["generate"])+len(l.blocks["cycle"])+len(l.blocks["agent"]) == 0 && len(l.diags) == 0 {
 		summary := "the file has no run block"
 		if len(body.Blocks) == 0 {
 			summary = "the file is empty"

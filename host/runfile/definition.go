@@ -33,6 +33,9 @@ func (c *Config) Generates() []*Generate {
 // Cycles returns the cycle blocks of all files in order.
 func (c *Config) Cycles() []*Cycle { return collect(c, func(f *RunFile) []*Cycle { return f.Cycles }) }
 
+// Agents returns the agent blocks of all files in order.
+func (c *Config) Agents() []*Agent { return collect(c, func(f *RunFile) []*Agent { return f.Agents }) }
+
 func collect[T any](c *Config, of func(*RunFile) []T) (all []T) {
 	for _, f := range c.Files {
 		all = append(all, of(f)...)
@@ -52,6 +55,7 @@ type RunFile struct {
 	Runs             []*Definition     // in the order of the file; for_each instances in the order of their keys
 	Generates        []*Generate       // in the order of the file
 	Cycles           []*Cycle          // in the order of the file
+	Agents           []*Agent          // in the order of the file
 }
 
 // RequiredBackend is one entry of required_backends.

@@ -204,6 +204,7 @@ func (l *loader) load() *RunFile {
 		l.runs()
 		l.generates()
 		l.cycles()
+		l.agents()
 	}
 	l.spent()
 	return l.file

@@ -107,3 +107,44 @@ test $n != 2 || exit 3
 	// None is right.
 	w.hutch(1, "agent", "mine", "-n", "2", "-p", "x", "--check", "false", "-q")
 }
+
+// TestBlock has the agent of a run file's block work: a preset with a variable and a function.
+func TestBlock(t *testing.T) {
+	w := scripted(t, `printf '%s %s\n' "$GREETING" "$*" > out.txt`)
+	file := filepath.Join(w.project, "hutch.hcl")
+	block := `variable "greeting" { default = "hello" }
+agent "ours" {
+  description = "Ours"
+  program     = "my-agent"
+  prompt      = ["--do"]
+  env         = { GREETING = upper(var.greeting) }
+}
+`
+	if err := os.WriteFile(file, []byte(block), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := w.hutch(0, "agent"); !strings.Contains(out, "Ours") {
+		t.Errorf("hutch agent lists %s", out)
+	}
+	w.hutch(0, "validate", file)
+	w.hutch(0, "agent", "ours", "-p", "it", "--apply", "on-success")
+	if got, err := os.ReadFile(filepath.Join(w.project, "out.txt")); string(got) != "HELLO --do it\n" {
+		t.Errorf("it wrote %q, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		strings.Replace(block, "prompt ", "prompts", 1):                                     `hutch.hcl:5`,
+		strings.Replace(block, `"my-agent"`, `"a/b"`, 1):                                    `"a/b" is not a name in PATH`,
+		strings.Replace(block, `agent "ours"`, `agent "claude"`, 1):                         `agent "claude" needs another name`,
+		strings.Replace(block, `{ default = "hello" }`, "{\ndefault = \"x\"\nsensitive = true\n}", 1): "env is made of a sensitive value",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := w.hutch(1, "validate", file); !strings.Contains(errs, want) {
+			t.Errorf("validate does not say %s: %s", want, errs)
+		}
+		if _, errs := w.hutch(125, "agent", "ours", "-p", "it"); !strings.Contains(errs, want) {
+			t.Errorf("agent does not say %s: %s", want, errs)
+		}
+	}
+}

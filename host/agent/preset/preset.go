@@ -19,8 +19,10 @@ import (
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
 
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safepath"
 )
@@ -59,6 +61,7 @@ type Key struct {
 	Name  string   `hcl:"name,label"`    // variable that the agent reads it from
 	From  []string `hcl:"from,optional"` // variables of this machine that have it, the first that is set; default Name
 	Hosts []string `hcl:"hosts"`         // that it is sent to
+	Args  []string `hcl:"args,optional"` // of the agent, where the key is set
 	// BaseURL is the variable of another address of the service, on this machine and in the sandbox, or "".
 	BaseURL string `hcl:"base_url,optional"`
 	// BaseURLArgs give the agent that address where it reads no variable; {url} stands for it.
@@ -119,10 +122,11 @@ func Names(dir string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// Load reads a preset: that of the user in dir, the one that hutch brings, or the file that name is the path of, which
-// ends in .hcl. Such a file may not have the name of another preset, whose home directory it would share. The error is
-// an [*UnknownError], or has diagnostics ([diag.Diagnostics]) when the file is wrong.
-func Load(dir, name string) (*Preset, error) {
+// Load reads a preset: that of the user in dir, the one that hutch brings, an agent block of the run files in project,
+// or the file that name is the path of, which ends in .hcl. Such a block or file may not have the name of another
+// preset, whose home directory and keys it would share. The error is an [*UnknownError], or has diagnostics
+// ([diag.Diagnostics]) when the file is wrong.
+func Load(dir, project, name string) (*Preset, error) {
 	known, err := Names(dir)
 	if err != nil {
 		return nil, err
@@ -140,6 +144,15 @@ func Load(dir, name string) (*Preset, error) {
 		return p, p.parse(name, data)
 	}
 	if !slices.Contains(known, name) {
+		mine, err := OfProject(dir, project)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range mine {
+			if known = append(known, p.Name); p.Name == name {
+				return p, nil
+			}
+		}
 		return nil, &UnknownError{name, known, dir}
 	}
 	file := filepath.Join(dir, name+".hcl")
@@ -158,6 +171,50 @@ func Load(dir, name string) (*Preset, error) {
 	return p, nil
 }
 
+// OfProject returns the agents that the run files in the directory project describe. dir is as in [Names].
+func OfProject(dir, project string) (out []*Preset, err error) {
+	blocks, diags := runfile.Agents(project)
+	if diags.HasErrors() {
+		return nil, diags.Err()
+	}
+	for _, b := range blocks {
+		p, diags := Block(dir, b)
+		if diags.HasErrors() {
+			return nil, diags.Err()
+		}
+		if slices.ContainsFunc(out, func(x *Preset) bool { return x.Name == p.Name }) {
+			return nil, fmt.Errorf("%s:%d: agent %q is in another run file as well", p.File, b.Range.Start.Line, p.Name)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// Block is the preset that an agent block describes. dir is as in [Names].
+func Block(dir string, b *runfile.Agent) (*Preset, diag.Diagnostics) {
+	wrong := func(format string, args ...any) diag.Diagnostics {
+		d := diag.Errorf(format, args...)
+		d.Range = &b.Range
+		return diag.Diagnostics{d}
+	}
+	known, err := Names(dir)
+	if err != nil {
+		return nil, wrong("%v", err)
+	}
+	if !namePattern.MatchString(b.Name) || slices.Contains(known, b.Name) {
+		return nil, wrong("agent %q needs another name: up to 32 of a-z, 0-9 and -, and none of %s", b.Name,
+			strings.Join(known, ", "))
+	}
+	p := &Preset{Name: b.Name, File: b.Range.File}
+	if diags := b.Decode(p); diags.HasErrors() {
+		return nil, diags
+	}
+	if err := p.check(); err != nil {
+		return nil, wrong("%v", err)
+	}
+	return p, nil
+}
+
 func (p *Preset) parse(file string, data []byte) error {
 	f, diags := hclparse.NewParser().ParseHCL(data, file)
 	if !diags.HasErrors() {
@@ -166,6 +223,11 @@ func (p *Preset) parse(file string, data []byte) error {
 	if diags.HasErrors() {
 		return hcldiag.Diagnostics(diags).Err()
 	}
+	return p.check()
+}
+
+// check refuses what the schema cannot, and fills in defaults.
+func (p *Preset) check() error {
 	for i, k := range p.Keys {
 		if len(k.From) == 0 {
 			p.Keys[i].From = []string{k.Name}

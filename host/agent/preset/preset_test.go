@@ -33,27 +33,27 @@ func TestLoad(t *testing.T) {
 		t.Fatal(diff, err)
 	}
 	for _, name := range names {
-		if p, err := Load(dir, name); err != nil || p.File != "" || p.Description == "" {
+		if p, err := Load(dir, "", name); err != nil || p.File != "" || p.Description == "" {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
 	mine := write(t, filepath.Join(dir, "claude.hcl"), `description = "mine"
 program = "my-claude"
 `)
-	if p, err := Load(dir, "claude"); err != nil || p.File != mine || p.Program != "my-claude" {
+	if p, err := Load(dir, "", "claude"); err != nil || p.File != mine || p.Program != "my-claude" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	other := write(t, filepath.Join(t.TempDir(), "other.hcl"), "description = \"other\"\nprogram = \"x\"\n")
-	if p, err := Load(dir, other); err != nil || p.File != other || p.Name != "other" {
+	if p, err := Load(dir, "", other); err != nil || p.File != other || p.Name != "other" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, bad := range []string{mine, write(t, filepath.Join(t.TempDir(), "Bad.hcl"), ""), filepath.Join(dir, "none.hcl")} {
-		if _, err := Load(dir, bad); err == nil {
+		if _, err := Load(dir, "", bad); err == nil {
 			t.Errorf("%s was loaded", bad)
 		}
 	}
 	var unknown *UnknownError
-	if _, err := Load(dir, "clod"); !errors.As(err, &unknown) || len(unknown.Known) != 5 {
+	if _, err := Load(dir, "", "clod"); !errors.As(err, &unknown) || len(unknown.Known) != 5 {
 		t.Errorf("%v", err)
 	}
 	for content, want := range map[string]string{
@@ -68,7 +68,7 @@ program = "x"
 home "../x" { content = "" }`: `home "../x"`,
 	} {
 		write(t, filepath.Join(dir, "bad.hcl"), content)
-		if _, err := Load(dir, "bad"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Load(dir, "", "bad"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", content, err, want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestDefinition(t *testing.T) {
-	p, err := Load(t.TempDir(), "claude")
+	p, err := Load(t.TempDir(), "", "claude")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestCommand(t *testing.T) {
 		{"codex", "do it", true, "/x exec --skip-git-repo-check resume --last --dangerously-bypass-approvals-and-sandbox --more do it"},
 		{"opencode", "do it", false, "/x run --more do it"},
 	} {
-		p, err := Load(t.TempDir(), tt.agent)
+		p, err := Load(t.TempDir(), "", tt.agent)
 		if err != nil {
 			t.Fatal(err)
 		}
