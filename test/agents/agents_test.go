@@ -111,10 +111,26 @@ func newWorld(t *testing.T, bin string, s *service) *world {
 	// OpenCode reads no variable for the address.
 	config := `{"$schema": "https://opencode.ai/config.json", "autoupdate": false, "model": "anthropic/claude-sonnet-4-5", "small_model": "anthropic/claude-sonnet-4-5",
   "provider": {"anthropic": {"options": {"baseURL": "` + strings.Replace(s.URL, "127.0.0.1", "host", 1) + `/v1"}}}}`
-	if err := os.WriteFile(filepath.Join(w.project, "opencode.json"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
+	test := "grep -qx 'hello from the box' hello.txt && echo the greeting is \"$(echo right)\"\n"
+	for name, text := range map[string]string{"opencode.json": config, "check.sh": test} {
+		if err := os.WriteFile(filepath.Join(w.project, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return w
+}
+
+// ordinary makes the user one who is not root.
+func (w *world) ordinary() {
+	w.t.Helper()
+	uid, gid, _ := e2e.Rootless(w.t)
+	w.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	err := filepath.WalkDir(w.dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // budgetCode is any exit code: agents end differently when their provider refuses.
@@ -204,43 +220,34 @@ func TestAgents(t *testing.T) {
 			s := newService(t)
 			var flags []string
 			if agent == "opencode" {
-				flags = []string{"--secret", "ANTHROPIC_API_KEY=env@host:" + s.URL[strings.LastIndexByte(s.URL, ':')+1:]}
+				flags = s.secret()
 			}
 			workByACP(t, newWorld(t, bin, s), s, agent, flags...)
 		})
 	}
-	for _, tt := range []struct {
-		agent string
-		flags []string
-		user  bool // an ordinary one
-	}{
-		{agent: "claude"}, {agent: "claude", user: true}, {agent: "codex"}, {agent: "gemini"},
-		{agent: "opencode", flags: []string{"--secret", "ANTHROPIC_API_KEY=env@host:PORT"}},
-	} {
-		name := tt.agent
-		if tt.user {
-			name += " of a user"
-		}
+	for _, agent := range []string{"claude", "codex"} {
+		t.Run(agent+" at a terminal", func(t *testing.T) {
+			t.Parallel()
+			workAtTerminal(t, newWorld(t, bin, newService(t)), agent)
+		})
+	}
+	for _, name := range []string{"claude", "claude of a user", "codex", "codex of a user", "gemini", "gemini of a user",
+		"opencode", "opencode of a user"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
 			w := newWorld(t, bin, s)
-			if tt.user && os.Getuid() == 0 {
-				uid, gid, _ := e2e.Rootless(t)
-				w.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-				for _, path := range []string{w.dir, w.project, filepath.Join(w.project, "opencode.json")} {
-					if err := os.Chown(path, uid, gid); err != nil {
-						t.Fatal(err)
-					}
-				}
+			agent, user := strings.CutSuffix(name, " of a user")
+			if user && os.Getuid() == 0 {
+				w.ordinary()
 			}
-			flags := slices.Clone(tt.flags)
-			for i, f := range flags {
-				flags[i] = strings.ReplaceAll(f, "PORT", s.URL[strings.LastIndexByte(s.URL, ':')+1:])
+			var flags []string
+			if agent == "opencode" {
+				flags = s.secret()
 			}
-			sandbox := tt.agent + "-my-shop"
+			sandbox := agent + "-my-shop"
 
-			out, errs := w.hutch(0, slices.Concat([]string{"agent", tt.agent, "-p", task}, flags)...)
+			out, errs := w.hutch(0, slices.Concat([]string{"agent", agent, "-p", task}, flags)...)
 			if !strings.Contains(out, "The greeting is written.") {
 				t.Errorf("it said %q\n%s\n%s", out, errs, strings.Join(s.log, "\n"))
 			}
@@ -254,27 +261,27 @@ func TestAgents(t *testing.T) {
 				t.Errorf("the service was asked with the keys %v", s.keys)
 			}
 			w.nowhere()
-			if tt.agent != "opencode" && !strings.Contains(errs, " tokens (") {
+			if agent != "opencode" && !strings.Contains(errs, " tokens (") {
 				t.Errorf("hutch does not say what was used: %s", errs)
 			}
 
-			if _, errs = w.hutch(125, "agent", tt.agent, "--forget"); !strings.Contains(errs, "has changes that were not applied") {
+			if _, errs = w.hutch(125, "agent", agent, "--forget"); !strings.Contains(errs, "has changes that were not applied") {
 				t.Errorf("--forget says %q", errs)
 			}
 
 			// Again, in the same sandbox, and taken.
-			_, errs = w.hutch(0, slices.Concat([]string{"agent", tt.agent, "--continue", "-p", task, "--apply", "on-success"}, flags)...)
+			_, errs = w.hutch(0, slices.Concat([]string{"agent", agent, "--continue", "-p", task, "--apply", "on-success"}, flags)...)
 			if strings.Contains(errs, "recreating") || !strings.Contains(errs, "applied") && !strings.Contains(errs, "allow-tools") {
 				t.Errorf("hutch said %q", errs)
 			}
-			if tt.agent != "opencode" && w.greeting() != "hello from the box\n" { // that one rewrites its settings, which are for review
+			if agent != "opencode" && w.greeting() != "hello from the box\n" { // that one rewrites its settings, which are for review
 				t.Errorf("the project has %q\n%s", w.greeting(), errs)
 			}
 			if out, _ = w.hutch(0, "agent"); !strings.Contains(out, sandbox) {
 				t.Errorf("hutch agent says %q", out)
 			}
 			// A budget that is used up is said to the agent and to the user, and each request is in the record.
-			out, errs = w.hutch(budgetCode, slices.Concat([]string{"agent", tt.agent, "-p", task, "--budget", "requests=1", "--budget", "cost=5", "--price", "*=3/15"}, flags)...)
+			out, errs = w.hutch(budgetCode, slices.Concat([]string{"agent", agent, "-p", task, "--budget", "requests=1", "--budget", "cost=5", "--price", "*=3/15"}, flags)...)
 			if all := out + errs; !strings.Contains(errs, "the budget of 1 request is used up") || !strings.Contains(errs, " refused") {
 				t.Errorf("beyond the budget: %s", all)
 			}
@@ -282,7 +289,7 @@ func TestAgents(t *testing.T) {
 			if events, _ := w.hutch(0, "show", strings.Fields(runs)[0], "--events"); !strings.Contains(events, `"network.requests"`) || !strings.Contains(events, `"status":402`) {
 				t.Errorf("the record has %s", events)
 			}
-			w.hutch(0, "agent", tt.agent, "--forget")
+			w.hutch(0, "agent", agent, "--forget")
 			if out, _ = w.hutch(0, "ps", "-q"); out != "" {
 				t.Errorf("there is still %q", out)
 			}

@@ -40,7 +40,7 @@ echo new > new.txt
 	first := w.git("rev-parse", "HEAD")
 
 	_, errs := w.hutch(0, "agent", "mine", "-p", "x")
-	for _, want := range []string{"2 commits in sandbox mine-my-shop:", "change 2 files", `\x1b[31magain`, "hutch pull mine-my-shop takes them onto main", "2 changes in sandbox mine-my-shop"} {
+	for _, want := range []string{"2 commits in sandbox mine-my-shop:", "change 3 files", `\x1b[31magain`, "hutch pull mine-my-shop takes them onto main", "2 changes in sandbox mine-my-shop"} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("it does not say %q: %s", want, errs)
 		}

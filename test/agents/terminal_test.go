@@ -1,10 +1,10 @@
 package agents
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +13,82 @@ import (
 
 	"github.com/hutch-run/hutch/test/e2e"
 )
+
+// terminal is a user at a terminal of 120 columns and 40 lines.
+type terminal struct {
+	t    *testing.T
+	tty  *os.File
+	cmd  *exec.Cmd
+	seen []byte // since what was last awaited
+}
+
+func (w *world) terminal(args ...string) *terminal {
+	cmd := exec.Command(e2e.Hutch(), args...)
+	cmd.Dir, cmd.Env = w.project, append(w.env, "NO_COLOR=1", "TERM=xterm-256color")
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	bound := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		tty.Close()
+		_ = cmd.Wait()
+		bound.Stop()
+	})
+	return &terminal{t: w.t, tty: tty, cmd: cmd}
+}
+
+// controls are escape sequences, and white space: a program may move the cursor instead of writing it.
+var controls = regexp.MustCompile(`\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[\[(][0-9;?<>=]*[ -/]*[@-~]|\x1b[78=>]|\s`)
+
+// await reads until the program has written one of texts, which it returns.
+func (x *terminal) await(texts ...string) string {
+	x.t.Helper()
+	b := make([]byte, 64<<10)
+	for {
+		plain := controls.ReplaceAllString(string(x.seen), "")
+		for _, text := range texts {
+			if strings.Contains(plain, controls.ReplaceAllString(text, "")) {
+				x.seen = nil
+				return text
+			}
+		}
+		n, err := x.tty.Read(b)
+		if err != nil {
+			x.t.Fatalf("no %q in:\n%q", texts, x.seen)
+		}
+		if strings.Contains(string(b[:n]), "\x1b[6n") { // where is the cursor?
+			x.send("\x1b[1;1R")
+		}
+		x.seen = append(x.seen, b[:n]...)
+	}
+}
+
+func (x *terminal) send(text string) {
+	x.t.Helper()
+	if _, err := x.tty.WriteString(text); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *terminal) resize(rows, cols uint16) {
+	x.t.Helper()
+	if err := pty.Setsize(x.tty, &pty.Winsize{Rows: rows, Cols: cols}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// take answers that the changes are to be applied.
+func (x *terminal) take() {
+	x.await("[y,n,d,p,e,?]? ")
+	x.send("y\n")
+	b := make([]byte, 4096)
+	for err := error(nil); err == nil; {
+		_, err = x.tty.Read(b)
+	}
+	_ = x.cmd.Wait()
+}
 
 // TestTerminal works with an agent at a terminal: it sees another size, a paste and ^C, and its changes are asked for
 // when it has ended.
@@ -27,50 +103,48 @@ printf '%s|%s\n' "$a" "$b" > pasted.txt
 echo pasted
 until test "$hit"; do sleep 0.05; done
 `)
-	cmd := exec.Command(e2e.Hutch(), "agent", "mine")
-	cmd.Dir, cmd.Env = w.project, append(w.env, "NO_COLOR=1", "TERM=xterm")
-	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tty.Close()
-	bound := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
-	defer bound.Stop()
-	r := bufio.NewReader(tty)
-	await := func(text string) {
-		t.Helper()
-		var seen strings.Builder
-		for !strings.HasSuffix(seen.String(), text) {
-			b, err := r.ReadByte()
-			if err != nil {
-				t.Fatalf("no %q in:\n%s", text, &seen)
-			}
-			seen.WriteByte(b)
-		}
-	}
-	send := func(text string) {
-		t.Helper()
-		if _, err := tty.WriteString(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	await("size 40 120")
-	if err := pty.Setsize(tty, &pty.Winsize{Rows: 50, Cols: 100}); err != nil {
-		t.Fatal(err)
-	}
-	await("resized")
-	send("\x1b[200~first line\nsecond; line\x1b[201~\n")
-	await("pasted\r\n")
-	send("\x03")
-	await("interrupted")
-	await("[y,n,d,p,e,?]? ")
-	send("y\n")
-	for err == nil {
-		_, err = r.ReadByte()
-	}
-	_ = cmd.Wait()
+	x := w.terminal("agent", "mine")
+	x.await("size 40 120")
+	x.resize(50, 100)
+	x.await("resized")
+	x.send("\x1b[200~first line\nsecond; line\x1b[201~\n")
+	x.await("pasted\r\n")
+	x.send("\x03")
+	x.await("interrupted")
+	x.take()
 	data, err := os.ReadFile(filepath.Join(w.project, "pasted.txt"))
 	if want := "\x1b[200~first line|second; line\x1b[201~\n"; err != nil || string(data) != want {
 		t.Errorf("the project has %q, %v; want %q", data, err, want)
 	}
+}
+
+// workAtTerminal has an agent's own interface do the task, which is pasted, after the terminal became wider, and ends it
+// by ^C.
+func workAtTerminal(t *testing.T, w *world, agent string) {
+	x := w.terminal("agent", agent)
+	switch agent {
+	case "claude":
+		x.await("Do you want to use this API key?")
+		x.send("1")
+		x.await("bypass permissions on")
+	case "codex":
+		x.await("Ask Codex to do anything")
+	}
+	x.resize(50, 150)
+	if agent != "codex" { // which draws no line from edge to edge
+		x.await(strings.Repeat("─", 150))
+	}
+	x.send("\x1b[200~" + task + "\x1b[201~")
+	x.await(task)
+	x.send("\r")
+	x.await("The greeting is written.")
+	x.send("\x03")
+	if x.await("again to exit", "Conversation interrupted", "Shutting down") != "Shutting down" { // Codex, between two turns
+		x.send("\x03")
+	}
+	x.take()
+	if w.greeting() != greeting {
+		t.Errorf("the project has %q", w.greeting())
+	}
+	w.nowhere()
 }

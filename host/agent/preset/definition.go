@@ -55,13 +55,7 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 				gateways = append(gateways, host)
 			}
 		}
-		source := ""
-		for _, name := range k.From {
-			if o.Environ(name) != "" {
-				source = name
-				break
-			}
-		}
+		source := k.source(o.Environ)
 		if source == "" {
 			unset = append(unset, k.Name)
 			continue
@@ -88,6 +82,15 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		d.Mounts = append(d.Mounts, runfile.Mount{Target: dir, Source: dir, Mode: runfile.MountReadOnly})
 	}
 	return d, unset, nil
+}
+
+// source is the variable of this machine that has the key, or "".
+func (k Key) source(environ func(string) string) string {
+	i := slices.IndexFunc(k.From, func(name string) bool { return environ(name) != "" })
+	if i < 0 {
+		return ""
+	}
+	return k.From[i]
 }
 
 // reach returns a URL of this machine as a sandbox has to write it, and the rule for its host. This machine's loopback
@@ -156,6 +159,9 @@ func (p *Preset) Command(prog *Program, prompt string, again bool, more []string
 	}
 	argv = append(argv, p.Args...)
 	for _, k := range p.Keys {
+		if k.source(environ) != "" {
+			argv = append(argv, k.Args...)
+		}
 		if base := environ(k.BaseURL); len(k.BaseURLArgs) > 0 && base != "" {
 			inside, _, err := reach(base)
 			if err != nil {

@@ -27,7 +27,7 @@ home ".claude.json" {
   content = "{\"hasCompletedOnboarding\": true, \"projects\": {\"/workspace\": {\"hasTrustDialogAccepted\": true}}}\n"
 }
 home ".claude/settings.json" {
-  content = "{\"skipDangerousModePermissionPrompt\": true}\n"
+  content = "{\"skipDangerousModePermissionPrompt\": true, \"permissions\": {\"defaultMode\": \"bypassPermissions\"}}\n"
 }
 
 acp { # the adapter brings Claude Code
