@@ -44,21 +44,7 @@ test "$(git rev-parse HEAD)" = "$6"`
 	forwardScript = `command -v git >/dev/null 2>&1 || exit 27
 cd -- "$3" && git rev-parse --git-dir >/dev/null || exit 28
 if [ -n "$1" ]; then git fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/remotes/origin/$2" || exit 30; fi
-` + moveScript
-
-	// mend gives a clone that lost objects all of them. They are unpacked beside it, because git fetches nothing where
-	// refs are broken.
-	mendScript = `cd -- "$3" && dir=$(git rev-parse --absolute-git-dir) || exit 28
-new=$dir/hutch-new
-rm -rf -- "$new" || exit 30
-if [ "$6" = sha1 ]; then git init --quiet --bare -- "$new"; else git init --quiet --bare --object-format="$6" -- "$new"; fi || exit 30
-if [ -n "$5" ]; then cat -- "$5" > "$new/shallow" && cat -- "$5" >> "$dir/shallow" || exit 30; fi
-git -C "$new" fetch --quiet --no-tags -- "$1" "+refs/heads/$2:refs/heads/$2" || exit 30
-cp -Rf -- "$new/objects/." "$dir/objects/" && rm -rf -- "$new" || exit 30
-git update-ref "refs/remotes/origin/$2" "$4" || exit 30
-` + moveScript
-
-	moveScript = `git cat-file -e "$4^{commit}" || exit 30
+git cat-file -e "$4^{commit}" || exit 30
 test "$(git symbolic-ref --quiet --short HEAD)" = "$2" || exit 31
 git merge-base --is-ancestor HEAD "$4" || exit 32
 git merge --quiet --ff-only "$4" || exit 33
@@ -122,26 +108,12 @@ func lastLine(s string) string {
 
 // Outcome is what is in the clone when nothing works in it any more.
 type Outcome struct {
-	Nothing     bool `json:"nothing,omitempty"` // there is no new commit, and so no bundle
-	Uncommitted int  `json:"uncommitted"`       // paths that are in no commit
-}
-
-// EventHandIn is in a sandbox's chain: hutch made the bundle of all that was committed, or found no commit. Its data is
-// a [HandedIn].
-const EventHandIn store.EventType = "handin"
-
-// HandedIn is what a hand-in found.
-type HandedIn struct {
-	After uint64 `json:"after"` // sequence number of the chain's last event before hutch looked
-	Outcome
+	Nothing     bool // there is no new commit, and so no bundle
+	Uncommitted int  // paths that are in no commit
 }
 
 // HandIn makes the output bundle of what was committed in the sandbox, if nobody has made one.
 func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o Outcome, err error) {
-	events, err := sb.Events()
-	if err != nil {
-		return o, err
-	}
 	x := exchangeOf(sb.Sandbox)
 	code, out, said, err := script(ctx, sb.Sandbox, bundleScript, p.Clone, p.Base, x.Bundle(), x.Dir, rand.Text())
 	if err != nil {
@@ -160,11 +132,7 @@ func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o O
 	default:
 		return o, fmt.Errorf("make the bundle in the sandbox: %s (code %d)", said, code)
 	}
-	h := HandedIn{Outcome: o}
-	if n := len(events); n > 0 {
-		h.After = events[n-1].Seq
-	}
-	return o, sb.Changed(EventHandIn, h)
+	return o, nil
 }
 
 // goneError is the refusal for a clone that is no longer a repository.

@@ -111,19 +111,7 @@ func (s *sending) again(ctx context.Context, old *store.SandboxPush) error {
 	if err := s.put(ctx, p); err != nil {
 		return err
 	}
-	if err := s.forward(ctx, forwardScript, in); !errors.Is(err, errLacks) {
-		return err
-	}
-	// The clone has lost what it was sent. Nobody knows what else is missing, so all of it is sent.
-	all, err := whole(ctx, s.w, 0)
-	if err != nil {
-		return err
-	}
-	defer all.close()
-	if err := s.put(ctx, all); err != nil {
-		return err
-	}
-	return s.forward(ctx, mendScript, s.in(inputBundle), s.ends(all), s.w.Repo.Format)
+	return s.forward(ctx, in)
 }
 
 // known is the newest commit that the clone has, as far as this host knows: what was pulled from it, or what it was
@@ -155,15 +143,10 @@ func ancestor(ctx context.Context, r *git.Repo, a, b string) (bool, error) {
 	return in, err
 }
 
-// errLacks says that the clone does not have what a bundle builds on, or that git there does not take it for another
-// reason.
-var errLacks = errors.New("the clone in the sandbox does not take the bundle")
-
-// forward moves the clone to the commit that is sent, by one of the two scripts for that.
-func (s *sending) forward(ctx context.Context, text, in string, more ...string) error {
+// forward moves the clone to the commit that is sent, in the bundle in unless that is "".
+func (s *sending) forward(ctx context.Context, in string) error {
 	s.progress("moving the clone forward")
-	code, _, said, err := script(ctx, s.sb.Sandbox, text,
-		append([]string{in, s.w.Branch, s.push.Clone, s.w.Commit}, more...)...)
+	code, _, said, err := script(ctx, s.sb.Sandbox, forwardScript, in, s.w.Branch, s.push.Clone, s.w.Commit)
 	if err != nil {
 		return err
 	}
@@ -177,7 +160,8 @@ func (s *sending) forward(ctx context.Context, text, in string, more ...string) 
 	case codeNoClone:
 		return goneError(s.push.Clone, said)
 	case codeLacks:
-		return fmt.Errorf("%w: %s", errLacks, said)
+		return refuse(nil, fmt.Sprintf("the clone %s does not take the bundle, or lost what it was sent: %s", s.push.Clone,
+			said), "a push without --into makes another sandbox; "+goIn)
 	case codeElsewhere:
 		return refuse(nil, fmt.Sprintf("the branch %s is not checked out in the clone %s", s.w.Branch, s.push.Clone),
 			fmt.Sprintf("git switch %s there; %s", s.w.Branch, goIn))
