@@ -3,6 +3,11 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,18 +25,27 @@ func TestTable(t *testing.T) {
 	for i, name := range []string{"a", "evil\x1b[2J", "c", "d"} {
 		l.begin(&runfile.Definition{Instance: name, Backends: []*runfile.Backend{{Name: "bwrap"}}}, began.Add(time.Duration(i)*time.Second))
 	}
-	l.step("a", "create")
-	l.step("c", "dependencies: pip install")
+	l.step("a", "create", "")
+	l.step("c", "dependencies: pip install", "")
 	l.begin(&runfile.Definition{Instance: "a"}, began.Add(9*time.Second)) // again
 	l.end("d")
 	now := began.Add(10 * time.Second)
 	for most, want := range map[int][]string{
-		3: {`  evil\x1b[2J      9s  bwrap`, `  c                8s  bwrap  dependencies: pip install`, `  a                1s`},
-		2: {`  evil\x1b[2J      9s  bwrap`, `  and 2 more`},
+		3: {`  evil\x1b[2J      9s            bwrap`, `  c                8s            bwrap  dependencies: pip install`, `  a                1s`},
+		2: {`  evil\x1b[2J      9s            bwrap`, `  and 2 more`},
 	} {
 		if d := cmp.Diff(want, l.rows(now, most)); d != "" {
 			t.Error(d)
 		}
+	}
+	below := exec.Command("sleep", "60") // this process has it below itself
+	if err := below.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = below.Process.Kill(), below.Wait() }()
+	l.step("a", "", strconv.Itoa(os.Getpid()))
+	if got := strings.Join(l.rows(now.Add(lookEvery), 9), "\n"); !regexp.MustCompile(`(?m)^  a +2s +[0-9.]+ [KM]iB$`).MatchString(got) {
+		t.Errorf("no memory:\n%s", got)
 	}
 	s := &show{runs: 200, over: 50, failed: 1}
 	if got := s.progressed(10 * time.Second); got != "50 of 200 runs ended, 1 failed, about 30s left" {

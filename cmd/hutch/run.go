@@ -203,7 +203,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	runner := run.New(run.Options{
 		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Ahead: u.host.boxes, Progress: show.progress, Trace: trace, Keep: c.wanted() ||
+		Ahead: u.host.boxes, Progress: show.progress, Processes: show.table != nil, Trace: trace, Keep: c.wanted() ||
 			c.Keep, Name: c.Name, TakeBase: review.WriteBase,
 	})
 	every := progressEvery

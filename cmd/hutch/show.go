@@ -167,7 +167,7 @@ func (s *show) progress(p run.Progress) {
 	}
 	switch {
 	case s.table != nil:
-		s.table.step(p.Name, step)
+		s.table.step(p.Name, step, p.PID)
 	case step == "":
 		s.done(p.Name)
 	default:

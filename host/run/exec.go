@@ -60,6 +60,11 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		}
 		stop := make(chan struct{})
 		go j.control(ex, stop)
+		if j.r.opt.Processes && p.b.Facts.Has(sdk.CapInspect) {
+			if st, err := p.Inspect(ctx); err == nil {
+				j.r.opt.Progress(Progress{Run: j.id, Name: j.d.Instance, PID: st.Details[sdk.DetailPID]})
+			}
+		}
 		exit, err = ex.Wait()
 		close(stop)
 		j.unpublish()

@@ -8,6 +8,7 @@ import (
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/store"
 	"github.com/hutch-run/hutch/sdk"
+	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
 // DefaultOutput is how many bytes of each stream are kept when the run does not say: 16 MiB.
@@ -39,6 +40,8 @@ type Options struct {
 	TakeBase func(ctx context.Context, dir string, w io.Writer) error
 	// Progress is called with what a run is doing, by its id; it may be nil and may be called concurrently.
 	Progress func(p Progress)
+	// Processes has Progress get the PID of each run.
+	Processes bool
 	// Ahead has sandboxes that were made before they were asked for; nil has none.
 	Ahead *Ahead
 	// Trace records the spans of the runs; nil records nothing.
@@ -50,7 +53,11 @@ type Progress struct {
 	Run, Name   string // id and instance name
 	Step        string // such as "dependencies: npm install"
 	Done, Total int64  // Total 0 means unknown
+	PID         string // of a process of this machine below which the run's commands are, once they are; see [sdk.DetailPID]
 }
+
+// Memory is what the processes below one have for themselves, in bytes: see [Progress].
+func Memory(pid int) uint64 { return descendants.UsageOf(pid).Memory }
 
 // Runner runs definitions. It is safe for concurrent use.
 type Runner struct {

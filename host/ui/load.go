@@ -1,12 +1,9 @@
 package ui
 
 import (
-	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -14,7 +11,6 @@ import (
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
-	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
 // loadEvery is the least time between two looks at the processes of a sandbox, in which its processor time is measured.
@@ -42,38 +38,14 @@ func (l *load) uses(pid string) {
 		*l = load{when: time.Now(), pid: pid}
 		return
 	}
-	cpu, memory, list := uint64(0), uint64(0), descendants.Of(n)
-	for _, p := range list {
-		if st, err := procstat.Of(p); err == nil {
-			cpu += st.CPU
-		}
-		memory += resident(p)
-	}
-	text := "nothing"
-	if len(list) > 0 {
-		text = fmt.Sprintf("%s in %s", humanize.IBytes(memory), plural(len(list), "process"))
-		if pid == l.pid && cpu >= l.cpu {
-			text = fmt.Sprintf("%.0f %% of a processor, %s", math.Round(float64(cpu-l.cpu)*100/ticks/took.Seconds()), text)
+	u, text := descendants.UsageOf(n), "nothing"
+	if u.Processes > 0 {
+		text = fmt.Sprintf("%s in %s", humanize.IBytes(u.Memory), plural(u.Processes, "process"))
+		if pid == l.pid && u.CPU >= l.cpu {
+			text = fmt.Sprintf("%.0f %% of a processor, %s", math.Round(float64(u.CPU-l.cpu)*100/ticks/took.Seconds()), text)
 		}
 	}
-	*l = load{when: time.Now(), pid: pid, cpu: cpu, text: text}
-}
-
-// resident is the memory that a process has for itself or shares with others of the sandbox, in bytes. Pages of files
-// are left out, which all of the machine share.
-func resident(pid int) (n uint64) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		name, value, _ := strings.Cut(string(line), ":")
-		if name == "RssAnon" || name == "RssShmem" || name == "VmSwap" {
-			kb, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			n += kb << 10
-		}
-	}
-	return n
+	*l = load{when: time.Now(), pid: pid, cpu: u.CPU, text: text}
 }
 
 // decisions says what the network decided in the last command of a sandbox. latest is locked.
