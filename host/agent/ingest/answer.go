@@ -112,6 +112,7 @@ type Hunk struct {
 	OldNoEOL, NewNoEOL bool
 
 	anywhere bool // it need not come after the one before it; SEARCH/REPLACE
+	piece    bool // another part of the block before it; see [Hunk.pieces]
 }
 
 // HunkLine is one line of a hunk, without its newline.
@@ -126,6 +127,34 @@ func (h *Hunk) old() []string {
 	for _, l := range h.Lines {
 		if l.Op != '+' {
 			out = append(out, l.Text)
+		}
+	}
+	return out
+}
+
+// pieces are the parts of a SEARCH/REPLACE block between lines "...", which stand for lines left out, as aider takes
+// them; nil when there are none, or when they do not belong together.
+func (h *Hunk) pieces() (out []Hunk) {
+	parts := map[byte][][]HunkLine{'-': {nil}, '+': {nil}}
+	for _, l := range h.Lines {
+		p := parts[l.Op]
+		if strings.TrimSpace(l.Text) == "..." {
+			parts[l.Op] = append(p, nil)
+		} else if p != nil {
+			p[len(p)-1] = append(p[len(p)-1], l)
+		}
+	}
+	old, new := parts['-'], parts['+']
+	if len(old) != len(new) || len(old) == 1 {
+		return nil
+	}
+	for i := range old {
+		switch {
+		case len(old[i]) > 0:
+			first := len(out) == 0
+			out = append(out, Hunk{Line: h.Line, Lines: slices.Concat(old[i], new[i]), anywhere: first, piece: !first})
+		case len(new[i]) > 0:
+			return nil // nothing says where
 		}
 	}
 	return out

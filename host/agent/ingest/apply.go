@@ -21,9 +21,11 @@ import (
 type Tree interface {
 	// Read returns a file and its permissions. The error is fs.ErrNotExist when nothing is there.
 	Read(path string) ([]byte, fs.FileMode, error)
-	// Names are the files of the directory, or as many as are worth looking at for one that was spelled wrong.
+	// Names are the files of the directory, at most maxNames.
 	Names() []string
 }
+
+const maxNames = 20_000
 
 // Outcome is what becomes of one path.
 type Outcome struct {
@@ -114,6 +116,11 @@ func (s *state) do(c *Change) {
 	}
 	switch c.Op {
 	case Add:
+		if v.there && s.out.Format == V4A {
+			s.note("%s: the added file replaces the one that is there", safepathQuote(c.Path))
+			v.set(c.Content, v.mode)
+			return
+		}
 		if v.there && !(len(v.content) == 0 && s.out.Format == SearchReplace) {
 			q := Problem{Path: c.Path, Line: c.Line, Message: "the file is to be added, and is there already",
 				Hint: "update it, or delete it first"}
@@ -147,6 +154,16 @@ func (s *state) do(c *Change) {
 		v.there = false
 		return
 	}
+	if !v.there && s.out.Format == SearchReplace && !strings.Contains(c.Path, "/") {
+		if same := s.namesakes(c.Path); len(same) == 1 && len(s.names) < maxNames && path.Base(same[0]) == c.Path {
+			s.note("%s is taken as %s, the only file of that name", safepathQuote(c.Path), safepathQuote(same[0]))
+			there := *c
+			there.Path = same[0]
+			if c, v = &there, s.at(there.Path, c.Line); v == nil {
+				return
+			}
+		}
+	}
 	if !v.there {
 		s.missing(c)
 		return
@@ -169,10 +186,13 @@ func (s *state) do(c *Change) {
 	to := s.at(c.To, c.Line)
 	switch {
 	case to == nil:
-	case to.there:
+	case to.there && s.out.Format != V4A:
 		s.failIn(c.Path, c.Line, fmt.Sprintf("it is to be moved to %s, which is there already", safepathQuote(c.To)),
 			"delete that first, or choose another name")
 	default:
+		if to.there {
+			s.note("%s: the moved file replaces the one that is there", safepathQuote(c.To))
+		}
 		to.set(content, mode)
 		v.there = false
 	}
@@ -184,22 +204,26 @@ func (s *state) missing(c *Change) {
 	if c.Op == Delete {
 		q.Hint = ""
 	}
+	if same := s.namesakes(c.Path); len(same) > 0 {
+		q.Hint = "there is " + shortList(same)
+	}
+	s.problem(q)
+}
+
+// namesakes are files of the same name in other directories, sorted.
+func (s *state) namesakes(name string) (same []string) {
 	if s.names == nil {
 		if s.names = s.tree.Names(); s.names == nil {
 			s.names = []string{}
 		}
 	}
-	var same []string
 	for _, n := range s.names {
-		if strings.EqualFold(path.Base(n), path.Base(c.Path)) && n != c.Path {
+		if strings.EqualFold(path.Base(n), path.Base(name)) && n != name {
 			same = append(same, n)
 		}
 	}
 	sort.Strings(same)
-	if len(same) > 0 {
-		q.Hint = "there is " + shortList(same)
-	}
-	s.problem(q)
+	return same
 }
 
 // outcomes are the differences in path order.
@@ -285,34 +309,48 @@ func (s *state) patch(c *Change, v *version) ([]byte, bool) {
 		return slices.ContainsFunc(h.Lines, func(l HunkLine) bool { return strings.HasSuffix(l.Text, "\r") })
 	})
 	t := splitText(v.content, exact)
-	at, shift, ok := 0, 0, true
-	for i := range c.Hunks {
-		h := &c.Hunks[i]
+	at, shift, ok, number := 0, 0, true, 0
+	hunks := slices.Clone(c.Hunks)
+	for i := 0; i < len(hunks); i++ {
+		h := &hunks[i]
+		if !h.piece {
+			number++
+		}
 		if s.work += int64(len(t.lines) + len(h.Lines)); s.work > maxPatchWork {
-			s.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line,
+			s.problem(Problem{Path: c.Path, Hunk: number, Line: h.Line,
 				Message: "the patch has too many hunks for files of this size", Hint: "give the whole file"})
 			return nil, false
 		}
 		if h.anywhere {
 			at = 0
 		}
-		pos, loose, q := locate(&t, h, at, shift)
+		pos, differs, q := locate(&t, h, at, shift, s.out.Format)
+		if q != nil && h.anywhere {
+			if parts := h.pieces(); len(parts) > 0 {
+				hunks = slices.Replace(hunks, i, i+1, parts...)
+				i, number = i-1, number-1
+				continue
+			}
+		}
 		if q != nil {
-			q.Path, q.Hunk, q.Line = c.Path, i+1, h.Line
-			if at > 0 && !h.anywhere && i > 0 {
-				q.Hint += fmt.Sprintf("; it is looked for below hunk %d, from line %d of the file as it is by then", i, at+1)
+			q.Path, q.Hunk, q.Line = c.Path, number, h.Line
+			if at > 0 && !h.anywhere && number > 1 {
+				q.Hint += fmt.Sprintf("; it is looked for below hunk %d, from line %d of the file as it is by then", number-1, at+1)
 			}
 			s.problem(*q)
 			ok = false
 			continue // the rest may have problems of its own
 		}
-		if loose {
-			s.note("%s: hunk %d differs from the file in white space at the ends of lines", safepathQuote(c.Path), i+1)
+		if differs != "" {
+			s.note("%s: hunk %d differs from the file in %s", safepathQuote(c.Path), number, differs)
+		}
+		if s.out.Format == V4A && len(h.old()) == 0 && len(h.Anchors) == 0 && len(t.lines) > 0 {
+			s.note("%s: hunk %d says no place: its lines are at the end", safepathQuote(c.Path), number)
 		}
 		moved := 0
 		if h.Start > 0 {
 			if moved = pos - (h.Start - 1) - shift; moved != 0 {
-				s.note("%s: hunk %d was found in line %d", safepathQuote(c.Path), i+1, pos+1)
+				s.note("%s: hunk %d was found in line %d", safepathQuote(c.Path), number, pos+1)
 			}
 		}
 		before := len(t.lines)
@@ -358,27 +396,41 @@ func (t *text) replace(h *Hunk, pos int) (after int) {
 
 // locate finds where a hunk goes: the index of its first line. from is where the hunk before it ended, shift by how
 // much the lines of the file have moved against the numbers in the patch. Lines must be the same, but for white space
-// at their ends (loose). Where the hunk would fit in several places and nothing says which is meant, it fits nowhere.
-func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem) {
+// at their ends, and for what the tool of the format allows where only one place is like that: typographic signs (V4A)
+// and indentation (SEARCH/REPLACE), which the lines of h then get. differs says which. Where the hunk would fit in
+// several places and nothing says which is meant, it fits nowhere.
+func locate(t *text, h *Hunk, from, shift int, format Format) (pos int, differs string, q *Problem) {
 	old := h.old()
 	for _, a := range h.Anchors {
 		at, near := anchor(t.lines, a, from)
 		if at < 0 {
-			return 0, false, &Problem{Message: fmt.Sprintf("the line %q after @@ is not in the file", clip(a)),
+			return 0, "", &Problem{Message: fmt.Sprintf("the line %q after @@ is not in the file", clip(a)),
 				Hint: "give a line as it is in the file, or leave it out", Nearest: near}
 		}
 		from = at + 1
 	}
 	if len(old) == 0 {
-		return place(t, h, from, shift)
+		pos, q = place(t, h, from, shift)
+		return pos, "", q
 	}
 	if want := h.Start - 1 + shift; h.Start > 0 && want >= from &&
-		len(matches(t.lines[:min(want+len(old), len(t.lines))], old, want, false)) == 1 {
-		return want, false, nil
+		len(matches(t.lines[:min(want+len(old), len(t.lines))], old, want)) == 1 {
+		return want, "", nil
 	}
-	all := matches(t.lines, old, 0, false)
+	all := matches(t.lines, old, 0)
 	if len(all) == 0 {
-		all, loose = matches(t.lines, old, 0, true), true
+		all, differs = matches(each(t.lines, trimRight), each(old, trimRight), 0), "white space at the ends of lines"
+	}
+	switch {
+	case len(all) > 0:
+	case format == V4A:
+		if at := matches(each(t.lines, plain), each(old, plain), 0); len(at) == 1 {
+			all, differs = at, "typographic signs"
+		}
+	case format == SearchReplace:
+		if at, lines := shifted(t.lines, h); lines != nil {
+			all, h.Lines, differs = []int{at}, lines, "indentation"
+		}
 	}
 	if h.AtEnd {
 		all = slices.DeleteFunc(all, func(i int) bool { return i+len(old) != len(t.lines) })
@@ -386,29 +438,29 @@ func locate(t *text, h *Hunk, from, shift int) (pos int, loose bool, q *Problem)
 	candidates := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return i < from })
 	switch {
 	case len(candidates) == 0 && len(all) > 0:
-		return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file only before, at %s", lineList(all)),
+		return 0, "", &Problem{Message: fmt.Sprintf("its lines are in the file only before, at %s", lineList(all)),
 			Hint: "give the hunks in the order of the file"}
 	case len(candidates) == 0:
 		near := nearest(t.lines, old)
-		return 0, false, &Problem{Message: describeMiss(t.lines, old, near),
+		return 0, "", &Problem{Message: describeMiss(t.lines, old, near),
 			Hint:    "the lines that are taken away, and those around them, must be exactly as in the file: read it again",
 			Nearest: near}
 	case len(candidates) == 1 || len(h.Anchors) > 0:
-		return candidates[0], loose, nil
+		return candidates[0], differs, nil
 	}
 	if want := h.Start - 1 + shift; h.Start > 0 && slices.Contains(candidates, want) {
-		return want, loose, nil
+		return want, differs, nil
 	}
 	hint := "give more of the lines around"
-	if h.Start == 0 && !h.anywhere {
+	if h.Start == 0 && !h.anywhere && !h.piece {
 		hint += ", or the line of the function or class that it is in after @@"
 	}
-	return 0, false, &Problem{Message: fmt.Sprintf("its lines are in the file %d times, at %s", len(candidates),
+	return 0, "", &Problem{Message: fmt.Sprintf("its lines are in the file %d times, at %s", len(candidates),
 		lineList(candidates)), Hint: hint}
 }
 
 // place finds where a hunk goes that only adds lines.
-func place(t *text, h *Hunk, from, shift int) (int, bool, *Problem) {
+func place(t *text, h *Hunk, from, shift int) (int, *Problem) {
 	at := h.Start - 1 + shift
 	miss := &Problem{Message: "it only adds lines and nothing says where", Hint: "give some of the lines around"}
 	switch {
@@ -416,15 +468,15 @@ func place(t *text, h *Hunk, from, shift int) (int, bool, *Problem) {
 		miss.Message = "the text to search for is empty"
 		miss.Hint = "give the lines that the new ones replace, and repeat them among the new ones"
 	case h.AtEnd || len(t.lines) == 0:
-		return len(t.lines), false, nil
+		return len(t.lines), nil
 	case len(h.Anchors) > 0:
-		return from, false, nil
+		return from, nil
 	case h.Start > 0 && at >= from && at <= len(t.lines):
-		return at, false, nil
+		return at, nil
 	case h.Start > 0:
 		miss.Message = fmt.Sprintf("it adds lines at line %d, and the file has %d", h.Start, len(t.lines))
 	}
-	return 0, false, miss
+	return 0, miss
 }
 
 // anchor finds the first line from a place on that is a, but for white space around it; else one that begins so.
@@ -449,17 +501,84 @@ func anchor(lines []string, a string, from int) (int, *Nearest) {
 	return found, nil
 }
 
-// matches are all places where old is.
-func matches(lines, old []string, from int, loose bool) []int {
-	same := func(a, b string) bool { return a == b }
-	if loose {
-		same = func(a, b string) bool { return strings.TrimRight(a, " \t\r") == strings.TrimRight(b, " \t\r") }
+func each(lines []string, do func(string) string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = do(l)
 	}
+	return out
+}
+
+func trimRight(s string) string { return strings.TrimRight(s, " \t\r") }
+
+// plain has the signs of a keyboard for those of print, as Codex compares lines.
+func plain(s string) string {
+	return trimRight(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 0x2010 && r <= 0x2015, r == 0x2212:
+			return '-'
+		case r >= 0x2018 && r <= 0x201b:
+			return '\''
+		case r >= 0x201c && r <= 0x201f:
+			return '"'
+		case r == 0xa0, r >= 0x2002 && r <= 0x200a, r == 0x202f, r == 0x205f, r == 0x3000:
+			return ' '
+		}
+		return r
+	}, s))
+}
+
+// shifted finds the only place where the old lines of h are with more or less indentation, the same for all of them,
+// and gives h's lines that indentation; nil when there is no such place, or several.
+func shifted(lines []string, h *Hunk) (at int, out []HunkLine) {
+	old := each(h.old(), trimRight)
+	first := slices.IndexFunc(old, func(l string) bool { return l != "" })
+	if first < 0 {
+		return 0, nil
+	}
+	strip := func(l string) string { return strings.TrimLeft(trimRight(l), " \t") }
+	for _, i := range matches(each(lines, strip), each(old, strip), 0) {
+		there := trimRight(lines[i+first])
+		more, isMore := strings.CutSuffix(there, old[first])
+		less, isLess := strings.CutSuffix(old[first], there)
+		shift := func(l string) (string, bool) {
+			if strings.TrimSpace(l) == "" {
+				return l, true
+			}
+			if isMore {
+				return more + l, true
+			}
+			return strings.CutPrefix(l, less)
+		}
+		ok := isMore || isLess
+		var moved []HunkLine
+		n := i
+		for _, l := range h.Lines {
+			text, good := shift(l.Text)
+			if l.Op != '+' {
+				good = good && trimRight(text) == trimRight(lines[n])
+				n++
+			}
+			ok = ok && good
+			moved = append(moved, HunkLine{l.Op, text})
+		}
+		switch {
+		case ok && out != nil:
+			return 0, nil
+		case ok:
+			at, out = i, moved
+		}
+	}
+	return at, out
+}
+
+// matches are all places where old is.
+func matches(lines, old []string, from int) []int {
 	var out []int
 	work := 0
 	for i := from; i+len(old) <= len(lines); i++ {
 		n := 0
-		for n < len(old) && same(lines[i+n], old[n]) {
+		for n < len(old) && lines[i+n] == old[n] {
 			n++
 		}
 		if n == len(old) {

@@ -380,3 +380,15 @@ func TestProposeErrors(t *testing.T) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 }
+
+// TestNewlineAtEnd has a V4A patch end a file that had no newline at its end, as Codex does.
+func TestNewlineAtEnd(t *testing.T) {
+	a, err := Parse([]byte("*** Begin Patch\n*** Update File: x\n@@\n-last\n+one\n+two\n*** End Patch\n"), V4A)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := a.Apply(memTree{"x": "last"})
+	if err != nil || len(out) != 1 || string(out[0].Content) != "one\ntwo\n" {
+		t.Errorf("%+v, %v", out, err)
+	}
+}

@@ -26,6 +26,10 @@ import (
 //	*** End Patch
 func (p *parser) v4a(src source) {
 	begun, ended := false, false
+	last := len(src.lines) - 1 // the end of the patch, which may be padded
+	for last >= 0 && strings.TrimSpace(src.lines[last]) != "*** End Patch" {
+		last--
+	}
 	var c *Change
 	flush := func() {
 		if c != nil {
@@ -41,12 +45,16 @@ func (p *parser) v4a(src source) {
 	}
 	for i, line := range src.lines {
 		at := src.first + i
-		op, name, header := v4aHeader(line)
+		mark := line
+		if c == nil || c.Op != Update || i == last { // in an update, a blank begins a line of the file
+			mark = strings.TrimSpace(line)
+		}
+		op, name, header := v4aHeader(mark)
 		switch {
-		case strings.HasPrefix(line, "*** Begin Patch"):
+		case strings.HasPrefix(mark, "*** Begin Patch"):
 			flush()
 			begun, ended = true, false
-		case strings.HasPrefix(line, "*** End Patch"):
+		case strings.HasPrefix(mark, "*** End Patch"):
 			flush()
 			ended = true
 		case header && !ended:
@@ -120,6 +128,7 @@ func v4aHeader(line string) (op Op, name string, ok bool) {
 
 // v4aBegins recognises the first line of a patch.
 func v4aBegins(line string) bool {
+	line = strings.TrimSpace(line)
 	_, _, header := v4aHeader(line)
 	return header || strings.HasPrefix(line, "*** Begin Patch")
 }
@@ -133,6 +142,8 @@ func (p *parser) v4aChange(c Change) {
 			n--
 		}
 		h.Lines = h.Lines[:n]
+		h.OldNoEOL = true // the file ends with a newline afterwards
+		h.AtEnd = h.AtEnd || len(h.old()) == 0 && len(h.Anchors) == 0
 		if len(h.Lines) == 0 {
 			p.problem(Problem{Path: c.Path, Hunk: i + 1, Line: h.Line, Message: "the hunk has no lines"})
 			return

@@ -276,7 +276,7 @@ func (t *hostTree) Read(name string) ([]byte, fs.FileMode, error) {
 // Names implements Tree.
 func (t *hostTree) Names() []string {
 	var out []string
-	_ = safefile.Walk(t.ctx, t.root, ".", safefile.Caps{Entries: 20_000}, func(e safefile.Entry) error {
+	_ = safefile.Walk(t.ctx, t.root, ".", safefile.Caps{Entries: maxNames}, func(e safefile.Entry) error {
 		if e.Info.IsDir() && (path.Base(e.Path) == ".git" || path.Base(e.Path) == "node_modules") {
 			return fs.SkipDir
 		}
