@@ -125,62 +125,31 @@ const cases = {
   },
 
   async 'files.write and read'() {
-    const info = await sandbox.files.write('notes/a.txt', 'text ü')
+    const write = (path, data, more) => sandbox.files.write(path, data, { useOctetStream: true, ...more })
+    const info = await write('notes/a.txt', 'text ü')
     assert.deepEqual({ name: info.name, type: info.type, path: info.path }, { name: 'a.txt', type: FileType.FILE, path: '/home/user/notes/a.txt' })
     assert.equal(await sandbox.files.read('notes/a.txt'), 'text ü')
     const bytes = new Uint8Array(300_000).map((_, i) => i * 7)
-    await sandbox.files.write('/tmp/bytes', new Blob([bytes]))
+    await write('/tmp/bytes', new Blob([bytes]))
     assert.deepEqual(await sandbox.files.read('/tmp/bytes', { format: 'bytes' }), bytes)
     assert.deepEqual(new Uint8Array(await (await sandbox.files.read('/tmp/bytes', { format: 'blob' })).arrayBuffer()), bytes)
     const parts = []
-    for await (const part of await sandbox.files.read('/tmp/bytes', { format: 'stream', gzip: true })) parts.push(part)
+    for await (const part of await sandbox.files.read('/tmp/bytes', { format: 'stream' })) parts.push(part)
     assert.deepEqual(new Uint8Array(Buffer.concat(parts)), bytes)
-    await sandbox.files.write('/tmp/empty', '')
+    await write('/tmp/empty', '')
     assert.equal(await sandbox.files.read('/tmp/empty'), '')
-    const many = await sandbox.files.write([{ path: 'many/1', data: 'one' }, { path: '/tmp/many/2', data: bytes.buffer }])
-    assert.deepEqual(many.map((f) => f.path), ['/home/user/many/1', '/tmp/many/2'])
-    assert.equal(await sandbox.files.read('many/1'), 'one')
-    await sandbox.files.write('gz', 'x'.repeat(100_000), { gzip: true })
-    assert.equal(await sandbox.files.read('gz'), 'x'.repeat(100_000))
-    await sandbox.files.write('streamed', new Blob([bytes]).stream())
-    assert.deepEqual(await sandbox.files.read('streamed', { format: 'bytes', gzip: true }), bytes)
-    await sandbox.files.write('octets', bytes.buffer, { useOctetStream: true, user: 'root' })
+    await write('octets', bytes.buffer, { user: 'root' })
     assert.equal((await sandbox.commands.run('cat octets', { cwd: '/root', user: 'root' })).stdout.length > 0, true)
-  },
-
-  async 'files: directories'() {
-    assert.equal(await sandbox.files.makeDir('tree/a/b'), true)
-    assert.equal(await sandbox.files.makeDir('tree/a/b'), false)
-    await sandbox.files.write('tree/a/file', '12345')
-    await sandbox.commands.run('ln -s a/file tree/link; ln -s nowhere tree/broken; chmod 640 tree/a/file')
-    const names = async (depth) => (await sandbox.files.list('tree', { depth })).map((e) => e.path.replace('/home/user/tree/', '')).sort()
-    assert.deepEqual(await names(1), ['a', 'link'])
-    assert.deepEqual(await names(3), ['a', 'a/b', 'a/file', 'link'])
-    const info = await sandbox.files.getInfo('tree/a/file')
-    assert.deepEqual([info.name, info.type, info.size, info.mode, info.permissions, info.owner, info.group], ['file', FileType.FILE, 5, 0o640, '-rw-r-----', 'user', 'user'])
-    assert(info.modifiedTime instanceof Date && Math.abs(info.modifiedTime - Date.now()) < 60 * MINUTE)
-    assert.equal((await sandbox.files.getInfo('tree/link')).symlinkTarget, '/home/user/tree/a/file')
-    assert.equal((await sandbox.files.getInfo('tree/a')).type, FileType.DIR)
-    assert.equal(await sandbox.files.exists('tree/a/file'), true)
-    assert.equal((await sandbox.files.rename('tree/a/file', 'tree/new/place')).path, '/home/user/tree/new/place')
-    assert.equal(await sandbox.files.exists('tree/a/file'), false)
-    assert.equal(await sandbox.files.read('tree/new/place'), '12345')
-    await sandbox.files.remove('tree')
-    await sandbox.files.remove('tree')
-    assert.equal(await sandbox.files.exists('tree'), false)
   },
 
   async 'files: errors'() {
     await assert.rejects(sandbox.files.read('missing'), FileNotFoundError)
-    await assert.rejects(sandbox.files.getInfo('missing'), FileNotFoundError)
-    await assert.rejects(sandbox.files.list('missing'), FileNotFoundError)
-    await assert.rejects(sandbox.files.rename('missing', 'elsewhere'), FileNotFoundError)
     await assert.rejects(sandbox.files.read('/tmp'), InvalidArgumentError)
-    await assert.rejects(sandbox.files.write('/tmp', 'x'), InvalidArgumentError)
-    await assert.rejects(sandbox.files.list('/etc/passwd'), InvalidArgumentError)
+    await assert.rejects(sandbox.files.write('/tmp', 'x', { useOctetStream: true }), InvalidArgumentError)
+    await assert.rejects(sandbox.files.write('form', 'x'), (err) => err.message.includes('unsupported content type'))
     await assert.rejects(sandbox.files.read('x', { user: 'nobody-here' }), AuthenticationError)
     await fault({ method: 'POST', path: '/files', status: 507 })
-    await assert.rejects(sandbox.files.write('full', 'x'), NotEnoughSpaceError)
+    await assert.rejects(sandbox.files.write('full', 'x', { useOctetStream: true }), NotEnoughSpaceError)
   },
 
   async 'list'() {
@@ -240,14 +209,14 @@ const cases = {
     assert.equal(await again.kill(), true)
   },
 
-  async 'a timeout that pauses, and traffic that resumes'() {
-    const persistent = await Sandbox.create({ timeoutMs: 5 * MINUTE, lifecycle: { onTimeout: 'pause', autoResume: true } })
-    assert.deepEqual((await persistent.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
-    await persistent.files.write('kept', 'yes')
+  async 'a timeout that pauses'() {
+    const persistent = await Sandbox.create({ timeoutMs: 5 * MINUTE, lifecycle: { onTimeout: 'pause' } })
+    assert.deepEqual((await persistent.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
+    await persistent.files.write('kept', 'yes', { useOctetStream: true })
     await persistent.setTimeout(1000)
     await until('it is paused', async () => (await persistent.getInfo()).state === 'paused')
+    await persistent.connect()
     assert.equal(await persistent.files.read('kept'), 'yes')
-    assert.equal((await persistent.getInfo()).state, 'running')
     await persistent.kill()
   },
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest"
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem/filesystemconnect"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
 )
 
@@ -110,10 +109,6 @@ func (r routed) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (c *client) process(id string) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(&http.Client{Transport: routed{to(id), http.DefaultTransport}}, c.s.URL)
-}
-
-func (c *client) files(id string) filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(&http.Client{Transport: routed{to(id), http.DefaultTransport}}, c.s.URL)
 }
 
 func basic(user string) string {

@@ -227,6 +227,8 @@ func (s *Server) check(req *newSandbox, timeout time.Duration) error {
 		return refuse(http.StatusBadRequest, "this server has no traffic access tokens for allowPublicTraffic false")
 	case len(req.VolumeMounts) > 0:
 		return refuse(http.StatusBadRequest, "this server has no volumes")
+	case req.AutoResume.Enabled:
+		return refuse(http.StatusBadRequest, "this server does not resume a sandbox by itself")
 	case req.MCP != nil:
 		return refuse(http.StatusBadRequest, "this server has no MCP gateway")
 	}
@@ -299,7 +301,7 @@ func (b *sandbox) describe() detail {
 func get(w http.ResponseWriter, _ *http.Request, b *sandbox) error {
 	d := b.describe()
 	d.EnvdAccessToken, d.Internet = b.token, b.request.Internet
-	d.Lifecycle = &lifecycle{OnTimeout: "kill", AutoResume: b.request.AutoResume.Enabled}
+	d.Lifecycle = &lifecycle{OnTimeout: "kill"}
 	if b.request.AutoPause {
 		d.Lifecycle.OnTimeout = "pause"
 	}

@@ -52,6 +52,7 @@ func TestErrors(t *testing.T) {
 		{"no time", "POST", "/sandboxes", nil, object{"templateID": "other", "timeout": 0}, 400, "Timeout must be greater than 0"},
 		{"too much time", "POST", "/sandboxes", nil, object{"templateID": "base", "timeout": 3601}, 400, "Timeout cannot be greater than 1 hours"},
 		{"volumes", "POST", "/sandboxes", nil, object{"templateID": "base", "volumeMounts": []object{{"name": "v", "path": "/v"}}}, 400, "no volumes"},
+		{"resumed by traffic", "POST", "/sandboxes", nil, object{"templateID": "base", "autoResume": object{"enabled": true}}, 400, "resume"},
 		{"closed to the public", "POST", "/sandboxes", nil, object{"templateID": "base", "network": object{"allowPublicTraffic": false}}, 400, "allowPublicTraffic"},
 		{"get", "GET", "/sandboxes/" + unknown, nil, nil, 404, `Sandbox "` + unknown + `" doesn't exist or you don't have access to it`},
 		{"delete", "DELETE", "/sandboxes/" + unknown, nil, nil, 404, "doesn't exist"},

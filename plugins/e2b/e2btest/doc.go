@@ -28,11 +28,12 @@
 // A pause that keeps memory stops the processes (SIGSTOP), one that does not ends them; files stay either way. Limits
 // of CPU, memory and disk are reported and not enforced.
 //
-// Not implemented: snapshots, forks, volumes, secrets, template builds, logs, PUT /sandboxes/{id}/network, metrics,
-// other ports of a sandbox, and the calls that newer ones replace (GET /sandboxes, refreshes, resume) answer 501;
-// watching directories and the selection of processes by tag, the RPC code unimplemented. The daemon has neither
-// /files/compose, /envs nor /metrics, files have no metadata, and no signature replaces the token of a secure sandbox.
-// allowPublicTraffic false is refused.
+// The server has what the backend needs: the life of sandboxes, commands, and whole files. Of files it takes and gives
+// the bytes as they are (application/octet-stream): no forms, compression, metadata or signed URLs. The service
+// filesystem.Filesystem (list, stat, move, watch) and the selection of processes by tag have the RPC code unimplemented.
+// Requests to other ports of a sandbox, and calls of the control plane for anything else, such as metrics, snapshots,
+// volumes, template builds and logs, answer 501; so do calls that newer ones replace (GET /sandboxes, refreshes, resume).
+// autoResume is refused, and so is allowPublicTraffic false.
 //
 // The walls are those of an ordinary bubblewrap without a filter for system calls, and what root starts is root's on
 // the machine: hutch-e2b-server refuses root unless -allow-root is given. That is enough for tests and trials with your

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hutch-run/hutch/plugins/e2b/e2btest/internal/daemon"
 )
@@ -50,15 +49,15 @@ var internalPaths = []string{"/init", "/freeze", "/unfreeze", "/fsfreeze", "/fst
 
 // edge passes a request on to the sandbox it is for.
 func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port int) {
-	if slices.Contains(internalPaths, r.URL.Path) {
+	switch {
+	case port != daemon.Port:
+		writeError(w, refuse(http.StatusNotImplemented, "the local server passes requests on to port %d only", daemon.Port))
+		return
+	case slices.Contains(internalPaths, r.URL.Path):
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	if port != daemon.Port {
-		http.Error(w, "the local server does not reach the ports of sandboxes", http.StatusNotImplemented)
-		return
-	}
-	box, streams := s.running(r.Context(), id)
+	box, streams := s.running(id)
 	if box == nil {
 		notFound(w, id)
 		return
@@ -93,21 +92,14 @@ func (s *Server) edge(w http.ResponseWriter, r *http.Request, id string, port in
 	_, _ = io.Copy(io.Discard, r.Body) // a client that still sends reads the answer afterwards
 }
 
-// running returns what runs a sandbox, which resumes if it is paused and allows that, and the context of its streams;
-// nil for one that does not run.
-func (s *Server) running(ctx context.Context, id string) (*box, context.Context) {
+// running returns what runs a sandbox, and the context of its streams; nil for one that does not run.
+func (s *Server) running(id string) (*box, context.Context) {
 	b := s.find(id)
 	if b == nil {
 		return nil, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == Paused && b.request.AutoResume.Enabled {
-		// The next request finds it running even if this client is gone by then.
-		if err := b.resume(context.WithoutCancel(ctx), time.Now().Add(5*time.Minute)); err != nil {
-			s.opts.Log.Error("resume", "sandbox", b.id, "error", err)
-		}
-	}
 	if b.state != Running {
 		return nil, nil
 	}

@@ -1,5 +1,5 @@
-// Command hutch-e2b-server is a local server that speaks E2B's protocol, to try hutch's e2b backend, or E2B's own SDKs,
-// without an account and offline. It needs bubblewrap.
+// Command hutch-e2b-server is a local server that speaks E2B's protocol, to try hutch's e2b backend without an account
+// and offline. It needs bubblewrap.
 //
 //	hutch-e2b-server [flags]
 //

@@ -1,5 +1,5 @@
 // Package daemon is what runs in each sandbox of the local E2B server and does there what envd does in E2B's own: files
-// over plain HTTP, processes and directories over the Connect protocol.
+// over plain HTTP, processes over the Connect protocol.
 //
 // It behaves as envd 0.6 does, rough edges included, because clients have to live with those: signals reach only the
 // leader of a process, output is not kept for clients that connect late, an interrupted upload leaves a short file. The
@@ -21,7 +21,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hutch-run/hutch/plugins/e2b/internal/api/filesystem/filesystemconnect"
 	"github.com/hutch-run/hutch/plugins/e2b/internal/api/process/processconnect"
 )
 
@@ -112,7 +111,6 @@ func (d *Daemon) handler() http.Handler {
 	mux.HandleFunc("/unfreeze", method(http.MethodPost, signalAll(syscall.SIGCONT)))
 	mux.HandleFunc("/files", d.files)
 	mux.Handle(processconnect.NewProcessHandler(&processService{d}))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{Daemon: d}))
 	return d.authorized(mux)
 }
 

@@ -1,17 +1,14 @@
 package daemon
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"mime"
-	"mime/multipart"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -33,25 +30,22 @@ type written struct {
 	Type string `json:"type"`
 }
 
-// files serves GET and POST /files.
+// files serves GET and POST /files: one whole file, as it is.
 func (d *Daemon) files(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+	serve := map[string]func(http.ResponseWriter, *http.Request, *account) error{
+		http.MethodGet: d.download, http.MethodPost: d.upload,
+	}[r.Method]
+	if serve == nil {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	query := r.URL.Query()
-	who, err := d.account(query.Get("username"))
+	who, err := d.account(r.URL.Query().Get("username"))
 	if err != nil {
 		httpError(w, http.StatusUnauthorized, err)
 		return
 	}
-	if r.Method == http.MethodGet {
-		err = d.download(w, r, query.Get("path"), who)
-	} else {
-		err = d.upload(w, r, who)
-	}
 	var status *statusError
-	switch {
+	switch err := serve(w, r, who); {
 	case errors.As(err, &status):
 		httpError(w, status.status, err)
 	case err != nil:
@@ -59,7 +53,8 @@ func (d *Daemon) files(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *Daemon) download(w http.ResponseWriter, r *http.Request, name string, who *account) error {
+func (d *Daemon) download(w http.ResponseWriter, r *http.Request, who *account) error {
+	name := r.URL.Query().Get("path")
 	path, err := d.resolve(name, who)
 	if err != nil {
 		return failed(http.StatusBadRequest, "error expanding and resolving path '%s': %w", name, err)
@@ -73,8 +68,7 @@ func (d *Daemon) download(w http.ResponseWriter, r *http.Request, name string, w
 	case st.IsDir():
 		return failed(http.StatusBadRequest, "path '%s' is a directory", path)
 	}
-	encodings := r.Header.Get("Accept-Encoding")
-	if strings.Contains(encodings, "identity;q=0") {
+	if encodings := r.Header.Get("Accept-Encoding"); strings.Contains(encodings, "identity;q=0") {
 		return failed(http.StatusNotAcceptable, "no acceptable encoding in '%s'", encodings)
 	}
 	f, err := os.Open(path) // like envd's, this waits for the writer of a FIFO
@@ -82,107 +76,34 @@ func (d *Daemon) download(w http.ResponseWriter, r *http.Request, name string, w
 		return fmt.Errorf("error opening file '%s': %w", path, err)
 	}
 	defer f.Close()
-	h := w.Header()
-	h.Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": filepath.Base(path)}))
-	h.Set("Vary", "Accept-Encoding")
-	h.Set("Content-Type", "application/octet-stream")
-	if t := mime.TypeByExtension(filepath.Ext(path)); t != "" {
-		h.Set("Content-Type", t)
-	}
-	if !strings.Contains(encodings, "gzip") || r.Header.Get("Range") != "" {
-		http.ServeContent(w, r, filepath.Base(path), st.ModTime(), f)
-		return nil
-	}
-	h.Set("Content-Encoding", "gzip")
-	z := gzip.NewWriter(w)
-	if _, err := io.Copy(z, f); err != nil || z.Close() != nil {
-		panic(http.ErrAbortHandler) // the answer has begun: it must not end well
-	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, filepath.Base(path), st.ModTime(), f)
 	return nil
 }
 
-// upload writes the files of a request: one as a plain body, or several as a form.
+// upload writes the body of a request to a file.
 func (d *Daemon) upload(w http.ResponseWriter, r *http.Request, who *account) error {
-	body, err := decoded(r)
-	if err != nil {
-		return failed(http.StatusBadRequest, "error decompressing request body: %w", err)
-	}
-	done := []written{}
-	put := func(name string, content io.Reader) error {
-		path, err := d.resolve(name, who)
-		if err != nil {
-			return failed(http.StatusBadRequest, "error resolving path: %w", err)
-		}
-		if slices.ContainsFunc(done, func(w written) bool { return w.Path == path }) {
-			return failed(http.StatusBadRequest, "you cannot upload multiple files to the same path '%s' in one upload "+
-				"request, only the first specified file was uploaded", path)
-		}
-		if err := store(path, content, r.ContentLength); err != nil {
-			return err
-		}
-		done = append(done, written{Name: filepath.Base(path), Path: path, Type: "file"})
-		return nil
-	}
 	query := r.URL.Query()
-	name, named := query.Get("path"), query.Has("path")
-	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	encoding := r.Header.Get("Content-Encoding")
 	switch {
-	case kind == "application/octet-stream" && !named:
-		err = failed(http.StatusBadRequest, "path query parameter is required for raw body upload")
-	case kind == "application/octet-stream":
-		err = put(name, body)
-	case strings.HasPrefix(kind, "multipart/"):
-		err = eachPart(multipart.NewReader(body, params["boundary"]), func(filename string, content io.Reader) error {
-			if named {
-				filename = name
-			}
-			return put(filename, content)
-		})
-	default:
-		err = failed(http.StatusBadRequest, "unsupported content type: %s, expected multipart/form-data or "+
-			"application/octet-stream", r.Header.Get("Content-Type"))
+	case kind != "application/octet-stream":
+		return failed(http.StatusBadRequest, "unsupported content type: %s, the local server expects application/octet-stream",
+			r.Header.Get("Content-Type"))
+	case encoding != "" && encoding != "identity":
+		return failed(http.StatusBadRequest, "unsupported Content-Encoding: %s", encoding)
+	case !query.Has("path"):
+		return failed(http.StatusBadRequest, "path query parameter is required for raw body upload")
 	}
+	path, err := d.resolve(query.Get("path"), who)
 	if err != nil {
+		return failed(http.StatusBadRequest, "error resolving path: %w", err)
+	}
+	if err := store(path, r.Body, r.ContentLength); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, done)
+	writeJSON(w, http.StatusOK, []written{{Name: filepath.Base(path), Path: path, Type: "file"}})
 	return nil
-}
-
-// decoded is the body of a request without its encoding.
-func decoded(r *http.Request) (io.Reader, error) {
-	switch encoding := r.Header.Get("Content-Encoding"); encoding {
-	case "", "identity":
-		return r.Body, nil
-	case "gzip":
-		return gzip.NewReader(r.Body)
-	default:
-		return nil, fmt.Errorf("unsupported Content-Encoding: %s", encoding)
-	}
-}
-
-// eachPart calls put for every part named file, with its file name as it was sent: a whole path.
-func eachPart(r *multipart.Reader, put func(filename string, content io.Reader) error) error {
-	for {
-		part, err := r.NextPart()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("error reading form: %w", err)
-		}
-		if part.FormName() != "file" {
-			continue
-		}
-		// Part.FileName would return the last element only.
-		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
-		if err != nil {
-			return failed(http.StatusBadRequest, "error getting multipart custom part file name: %w", err)
-		}
-		if err := put(params["filename"], part); err != nil {
-			return err
-		}
-	}
 }
 
 // store writes a file in place: its old content is lost at once, and an interrupted upload leaves a short file.
