@@ -27,7 +27,7 @@ import (
 type cycleCmd struct {
 	vars
 	Args   []string `arg:"" optional:"" name:"file" help:"Run file with the cycle block, and its name where the file has several. Without a file, the current directory is worked in." complete:"hcl"`
-	ID     string   `name:"id" placeholder:"ID" help:"Id of the cycle. Where nothing else names the specification, it is dev_documents/CYCLE<ID>/SPEC.md in the workspace."`
+	ID     string   `name:"id" placeholder:"ID" help:"Id of the cycle. Where nothing else names the specification, it is dev_documents/CYCLE<ID>/SPEC.md in the workspace, also with zeros before a number."`
 	Resume string   `placeholder:"RECORD" help:"Continue a cycle whose hutch died: the id that was printed at its start."`
 	Check  string   `placeholder:"LINE" help:"A line for sh that must succeed in the sandbox when the model says that it is done; instead of the file's."`
 

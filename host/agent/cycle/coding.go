@@ -24,6 +24,7 @@ type coding struct {
 	req   model.Request
 	seen  map[string]bool // ids of calls
 	room  room
+	words int // answers in a row that called nothing, and whose check failed
 	spare int // answers in a row of which no call could be made, because there are no calls left
 }
 
@@ -146,6 +147,7 @@ func (w *coding) answered(ctx context.Context, a model.Answer, before []record.P
 	calls, repeated := w.identify(a.Calls)
 	w.req.Messages = append(w.req.Messages, model.Message{Role: model.RoleAssistant, Text: a.Text, Calls: calls})
 	if len(calls) > 0 {
+		w.words = 0
 		return w.calls(ctx, calls, repeated, before, again)
 	}
 	switch {
@@ -163,6 +165,10 @@ func (w *coding) answered(ctx context.Context, a model.Answer, before []record.P
 	// A plain answer is the end as well.
 	done, text, err := w.finished(ctx, Done, a.Text)
 	if done == nil && err == nil {
+		if w.words++; w.words == 2 { // it would say the same to the end of the budget
+			return &outcome{Word: Blocked, Reason: "the model answers in words and does nothing, and the check does not succeed",
+				Summary: termsafe.Clip(a.Text, maxSummary)}, nil
+		}
 		w.say(text)
 	}
 	return done, err

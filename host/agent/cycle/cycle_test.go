@@ -196,7 +196,8 @@ func TestEnds(t *testing.T) {
 		"turns":             {append([]modeltest.Step{change}, forever(5)...), func(c *runfile.Cycle) { c.Model.Config.Budget.Turns = 3 }, OverBudget, "turns", true},
 		"tokens":            {append([]modeltest.Step{change}, forever(5)...), func(c *runfile.Cycle) { c.Model.Config.Budget.Tokens = 40 }, OverBudget, "tokens", true},
 		"tool calls":        {append([]modeltest.Step{change}, forever(9)...), func(c *runfile.Cycle) { c.ToolCalls = 2 }, OverBudget, "tool calls", true},
-		"never checks out":  {[]modeltest.Step{change, modeltest.Text("done"), modeltest.Text("really done")}, func(c *runfile.Cycle) { c.Check, c.Model.Config.Budget.Turns = []string{"false"}, 3 }, OverBudget, "turns", true},
+		"never checks out":  {[]modeltest.Step{change, modeltest.Text("done"), change, modeltest.Text("really done")}, func(c *runfile.Cycle) { c.Check, c.Model.Config.Budget.Turns = []string{"false"}, 4 }, OverBudget, "turns", true},
+		"only words":        {[]modeltest.Step{change, modeltest.Text("I cannot."), modeltest.Text("I really cannot.")}, func(c *runfile.Cycle) { c.Check = []string{"false"} }, Blocked, "answers in words", true},
 		"setup fails":       {nil, func(c *runfile.Cycle) { c.Setup = []string{"sh", "-c", "echo x >setup.txt; exit 3"} }, SetupFailed, "exit code 3", true},
 		"no such backend":   {nil, func(c *runfile.Cycle) { c.Box.Backends = []*runfile.Backend{runfile.NewBackend("none")} }, Failed, "none", false},
 		"time": {[]modeltest.Step{change, {Do: func(ctx context.Context, _ model.Request) (model.Answer, error) {
@@ -332,6 +333,13 @@ func TestSpec(t *testing.T) {
 	}
 	if _, err := Prepare("8", b("")); err == nil || !strings.Contains(err.Error(), "dev_documents/CYCLE8/SPEC.md") {
 		t.Errorf("a specification that is missing: %v", err)
+	}
+	at := filepath.Join(w.project, "dev_documents/CYCLE03")
+	if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "SPEC.md"), []byte("x"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Prepare("3", b("")); err != nil || got.Spec.Path != "dev_documents/CYCLE03/SPEC.md" {
+		t.Errorf("the specification of cycle 3: %+v, %v", got.Spec, err)
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Join(w.project, "dev_documents/CYCLE9"), 0o755), os.Symlink("/etc/hostname", filepath.Join(w.project, Convention("9")))); err != nil {
 		t.Fatal(err)

@@ -105,6 +105,13 @@ func Prepare(id string, b *runfile.Cycle) (Work, error) {
 	if b.SpecFile == "" {
 		name := Convention(id)
 		text, err := readSpec(dir, name)
+		number := strings.Trim(id, "0123456789") == ""
+		for n := len(id) + 1; number && errors.Is(err, fs.ErrNotExist) && n <= 4; n++ { // CYCLE03 for 3
+			padded := Convention(fmt.Sprintf("%0*s", n, id))
+			if t, e := readSpec(dir, padded); !errors.Is(e, fs.ErrNotExist) {
+				name, text, err = padded, t, e
+			}
+		}
 		at := filepath.Join(dir, filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return Work{}, fmt.Errorf("there is no specification %s", at)
