@@ -19,6 +19,7 @@ import (
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/session"
+	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/units"
 )
 
@@ -43,7 +44,7 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 		d.Backend = cmp.Or(c.Backend, "podman")
 	case len(names) > 0 && !call.dash:
 		if _, script := language.ByPath(names[0]); script {
-			return nil, fmt.Errorf("there is no script %q", names[0])
+			return nil, missingScript(names[0])
 		}
 		return nil, hint(fmt.Errorf("no run file %q", names[0]), "a command goes after --, as in: hutch run -- %s",
 			strings.Join(names, " "))
@@ -181,7 +182,9 @@ func firstTime(s *session.Session, name string) bool {
 func (c *runFlags) script(name string) (*runfile.File, error) {
 	var in io.Reader = os.Stdin
 	f := &runfile.File{Path: "stdin", Mode: 0o644}
-	if name != "-" {
+	if name == "-" {
+		f.Path = redirected()
+	} else {
 		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
@@ -215,6 +218,33 @@ func (c *runFlags) script(name string) (*runfile.File, error) {
 			"hutch run --language python %s, or begin it with a line such as #!/usr/bin/env python3", name)
 	}
 	return f, nil
+}
+
+// missingScript says that there is no script, and names one beside it that was probably meant.
+func missingScript(name string) error {
+	err := fmt.Errorf("there is no script %q", name)
+	dir, base := filepath.Split(name)
+	list, _ := os.ReadDir(cmp.Or(dir, "."))
+	var scripts []string
+	for _, e := range list {
+		if _, script := language.ByPath(e.Name()); script {
+			scripts = append(scripts, e.Name())
+		}
+	}
+	if guess := closest(base, scripts); guess != "" {
+		return hint(err, "did you mean hutch run %s?", termsafe.ShellWord(dir+guess))
+	}
+	return hint(err, "hutch run -- COMMAND runs a command, hutch run FILE a script or a run file")
+}
+
+// redirected is the name of the script that stdin was redirected from, or stdin.
+func redirected() string {
+	if path, err := os.Readlink("/proc/self/fd/0"); err == nil && regular(os.Stdin) {
+		if _, known := language.ByPath(path); known {
+			return filepath.Base(path)
+		}
+	}
+	return "stdin"
 }
 
 // dryRun prints the plans of runs.

@@ -72,7 +72,8 @@ var habits = []habit{
 		answer: "hutch run FILE runs the tests that a run file describes; hutch backend test NAME tests a backend"},
 	{from: "python, node", typed: "run s.py a b",
 		does: "runs the script with its arguments; `--language` says how, where neither name nor `#!` does"},
-	{from: "python, node", typed: "run --language python -", does: "runs the script on stdin"},
+	{from: "python, node", typed: "run --language python -",
+		does: "runs the script on stdin; of `hutch run - < s.py` the name of the file says the language"},
 	{from: "docker compose", typed: "run .",
 		does: "runs the run file of the directory, if it has one only; otherwise the error names them"},
 	{from: "gh, kubectl", typed: "ps --json", does: "prints JSON, as `-o json` does"},
@@ -83,11 +84,12 @@ var habits = []habit{
 	{from: "any", typed: "-V", does: "prints the version"},
 }
 
-// habitual is the answer to a word that command does not know; command is "" for the word of a command.
+// habitual is the answer to a word that command does not know; command is "" for the word of a command, and hutch for a
+// flag before it.
 func habitual(command, word string) string {
 	for _, h := range habits {
 		if h.answer == "" || (h.on == "") != (command == "") ||
-			h.on != "" && !slices.Contains(strings.Fields(h.on), command) {
+			h.on != "" && !slices.Contains(strings.Fields(h.on), command) && (command != "hutch" || h.from != "any") {
 			continue
 		}
 		if regexp.MustCompile(`^(?:` + h.word + `)$`).MatchString(word) {

@@ -222,7 +222,9 @@ func explanation(r *result.Result) string {
 			}
 		}
 		for _, d := range e.Diagnostics {
-			fmt.Fprintln(&b, d.Error())
+			if text := d.Error(); text != e.Summary {
+				fmt.Fprintln(&b, text)
+			}
 		}
 	}
 	return strings.TrimRight(b.String(), "\n")
