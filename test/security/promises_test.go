@@ -46,7 +46,7 @@ var promises = []struct {
 		{"no other processes or IPC", []string{"PROC-01", "PROC-02", "PRV-06", "PRV-07", "PRV-13", "isolation/namespaces", "plugins/bwrap TestS16", "plugins/podman TestGuards"}},
 		{"no network, no host loopback services, no host abstract sockets", []string{"NET-01", "NET-02", "NET-03", "NET-04", "network/none-no-route", "network/full-not-host", "sdk/network/gate TestFull"}},
 		{"a published port", []string{"network/publish", "network/publish-apart", "network/publish-ends", "cmd/hutch TestPortScripts"}},
-		{"a filtered network reaches", []string{"sdk/network/gate TestAttacks", "network/filtered-denied", "network/filtered-no-way-out"}},
+		{"a filtered network reaches", []string{"sdk/network/gate TestAttacks", "test/security TestNetworkAttacks", "network/filtered-denied", "network/filtered-no-way-out"}},
 		{"writes stay in the sandbox", []string{"FS-05", "workspace/private-host-unchanged", "workspace/readonly-holds"}},
 		{"programs cannot plant commands in git repositories", []string{"WS-03", "plugins/bwrap TestSandboxS4SharedGit", "plugins/podman TestS4SharedGit", "sdk/gitguard TestS4Refused"}},
 		{"limits on memory, processors, processes, disk and files, with defaults", []string{"RES-01", "RES-02", "RES-03", "RES-05", "RES-09", "RES-12", "limits/cpus-holds", "test/docs TestS8DefaultsTable"}},

@@ -13,7 +13,7 @@ var errForm = errors.New("a form has the placeholder of a secret")
 
 // watched passes the body of a request on and looks for placeholders, which are not replaced there: a value in a body
 // can end up where others read it, as in a comment or in a model's context. A form is mostly a login, which would fail
-// for no visible reason: it is cut off before the placeholder, and denied. In any other body the placeholder stays, and
+// for no visible reason: it is denied, and if it is a long one cut off before the placeholder. In any other body the placeholder stays, and
 // the record says so.
 type watched struct {
 	io.ReadCloser
@@ -55,6 +55,15 @@ func (b *watched) Read(p []byte) (int, error) {
 	}
 	b.end = append([]byte(nil), across[max(0, len(across)-b.most+1):]...)
 	return n, err
+}
+
+// formAhead is how much of a form is read before any of it is sent: nearly always all.
+const formAhead = 64 << 10
+
+// ahead is a body of which a part has been read.
+type ahead struct {
+	io.Reader
+	io.Closer
 }
 
 // isForm reports whether the body of r is a form.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 )
@@ -52,4 +53,18 @@ func TestBodies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFormDoesNotLeave has a host that answers before it has read a form.
+func TestFormDoesNotLeave(t *testing.T) {
+	bothProtocols(t, func(t *testing.T, h2 bool) {
+		var asked atomic.Bool
+		w := newWall(t, func(http.ResponseWriter, *http.Request) { asked.Store(true) })
+		c := w.client(h2)
+		res, body := w.do(c, "POST", "https://"+host+"/user", iotest.OneByteReader(strings.NewReader("a="+placeholder)),
+			"Content-Type", "application/x-www-form-urlencoded")
+		if out := w.outcome(c); res.StatusCode != 403 || asked.Load() || len(out.Denied) != 1 {
+			t.Errorf("%d %s, asked the host: %v, denied %v", res.StatusCode, body, asked.Load(), out.Denied)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package intercept
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"encoding/base64"
@@ -83,6 +84,17 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 				"query", x.name)})
 		return nil
 	})
+	refuseForm := func(w http.ResponseWriter) bool {
+		x := inForm.Load()
+		if x == nil {
+			return false
+		}
+		no := Denial{"secret " + x.name,
+			fmt.Sprintf("secret %s: its placeholder is in a form: it is replaced in headers and in the query only", x.name)}
+		s.deny(no)
+		answer(w, http.StatusForbidden, "denied: "+no.Reason, "")
+		return true
+	}
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // bodies go both ways at once, as in HTTP/2
 	}
@@ -95,6 +107,15 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 		}
 		s.i.meter.end(&rec)
 	}()
+	if isForm(r) { // before the host can answer
+		head, _ := io.ReadAll(io.LimitReader(r.Body, formAhead))
+		if refuseForm(rw) {
+			return
+		}
+		if len(head) > 0 {
+			r.Body = ahead{io.MultiReader(bytes.NewReader(head), r.Body), r.Body}
+		}
+	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:       func(pr *httputil.ProxyRequest) { rw.pairs = slices.Concat(s.redacts, s.rewrite(pr, uses, sig)) },
 		Transport:     transport,
@@ -102,11 +123,7 @@ func (s *session) handle(w http.ResponseWriter, r *http.Request, transport http.
 		ErrorLog:      discard,
 		BufferPool:    &copies,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if x := inForm.Load(); x != nil {
-				no := Denial{"secret " + x.name,
-					fmt.Sprintf("secret %s: its placeholder is in a form: it is replaced in headers and in the query only", x.name)}
-				s.deny(no)
-				answer(w, http.StatusForbidden, "denied: "+no.Reason, "")
+			if refuseForm(w) {
 				return
 			}
 			if r.Context().Err() != nil {

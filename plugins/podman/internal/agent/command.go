@@ -25,8 +25,8 @@ type Command struct {
 	// Terminal gives the command a terminal of this size, made in the container's
 	// /dev/pts, as its controlling terminal and all three streams.
 	Terminal *sdk.WindowSize
-	// Observer, unless it is nil, gets the listener of Filter, which restricts the command as package notify says. It stays
-	// the caller's.
+	// Observer, unless it is nil, gets the listener of Filter, which restricts the command as package notify says. It
+	// stays the caller's.
 	Observer *os.File
 	Filter   []byte
 }
