@@ -20,6 +20,9 @@ var measurements = []measurement{
 	}, oneRun},
 	{"one run, served", "<= 1x", atMost(1), servedRun},
 	{"hutch exec, served", "<= 1x", atMost(1), servedExec},
+	{"one run, beside podman run", "<= 1x", atMost(1), peer(podmanRun)},
+	{"one run, beside firejail", "<= 1x", atMost(1), peer(firejail)},
+	{"one run, beside srt", "<= 1x", atMost(1), peer(srt)},
 	{"1,000 runs in one call", "<= 1.15x", atMost(1.15), manyRuns},
 	{"exec in a sandbox", "adds p50 <= 0.7 ms, p99 <= 1.5 ms", func(h, b sample) bool {
 		return h.adds(b, 0.5) <= 700*time.Microsecond && h.adds(b, 0.99) <= 1500*time.Microsecond
