@@ -11,7 +11,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # Every program below plugins/ is a backend; fake is for tests and is not shipped.
 BACKENDS ?= $(filter-out fake,$(notdir $(patsubst %/,%,$(dir $(wildcard plugins/*/main.go)))))
 # What the tests must not skip, see CONTRIBUTING.md.
-REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh,grpcio,curl,wget,openssl,java,psql,chromium,mmdebstrap
+REQUIRE ?= bwrap,podman,python3,pip,node,npm,ruby,perl,git,ssh,grpcio,curl,wget,openssl,java,psql,cargo,chromium,mmdebstrap
 FUZZTIME ?= 10s
 # One way to compile, for what is installed, released, tested and linted: each package once, which is minutes of a first build.
 export GOFLAGS := -buildvcs=false -trimpath

@@ -241,7 +241,7 @@ func goroot() string {
 // need skips a test unless a tool is where sandboxes see it.
 func need(t *testing.T, tool string) {
 	t.Helper()
-	if tool == "cargo" { // which scripts/setup does not install, for it is large
+	if tool == "cargo" { // which rustup installs below the home
 		if _, err := os.Stat("/usr/bin/cargo"); err != nil {
 			e2e.Missing(t, tool, err.Error())
 		}
