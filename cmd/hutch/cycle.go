@@ -239,29 +239,8 @@ func (c *cycleCmd) fromFile(u *ui, s *session.Session, file string, names []stri
 			errors.New("--workspace, --provider, --model, --base-url and --script are for a call without a run file; a run " +
 				"file says them itself")
 	}
-	u.reading.Store(true)
-	conf, ds := runfile.Load([]string{file}, runOptions(s.Store(), c.Var, c.VarFile))
-	u.reading.Store(false)
-	if ds.HasErrors() {
-		return nil, ds.Err()
-	}
-	var all []string
-	for _, b := range conf.Cycles() {
-		if all = append(all, b.Name); len(names) == 1 && names[0] == b.Name || len(names) == 0 && len(conf.Cycles()) == 1 {
-			return b, nil
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return nil, hint(fmt.Errorf("%s has no cycle block", file), "docs/cycle.md shows one")
-	case len(names) == 0:
-		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", file, count(len(all), "cycle block")),
-			"there are %s", strings.Join(all, ", "))
-	}
-	if guess := closest(names[0], all); guess != "" {
-		return nil, hint(fmt.Errorf("no cycle %q", names[0]), "did you mean %q?", guess)
-	}
-	return nil, hint(fmt.Errorf("no cycle %q", names[0]), "there are %s", strings.Join(all, ", "))
+	return loadOne(u, file, "cycle", strings.Join(names, ""), "docs/cycle.md shows one",
+		runOptions(s.Store(), c.Var, c.VarFile), (*runfile.Config).Cycles, func(b *runfile.Cycle) string { return b.Name })
 }
 
 // direct is the block of a call without a file.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -87,17 +86,11 @@ func (c *generateCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	users, err := s.Config()
-	if err != nil {
-		return err
-	}
-	pool, err := s.Pool()
-	if err != nil {
-		return err
-	}
 	w := newWatch(u, c, g)
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: users.MinIsolation,
-		Environ: os.Environ(), Progress: w.show.progress})
+	runner, err := s.Runner("", run.Options{Progress: w.show.progress})
+	if err != nil {
+		return err
+	}
 	plan, err := runner.Plan(ctx, g.Run) // no model is paid for a program that nothing here could run
 	if err != nil {
 		return err
@@ -193,32 +186,11 @@ func (c *generateCmd) best(ctx context.Context, u *ui,
 
 // block reads the block that is meant, with what the flags say about it.
 func (c *generateCmd) block(u *ui, s *session.Session) (*runfile.Generate, error) {
-	u.reading.Store(true)
-	conf, ds := runfile.Load([]string{c.File}, runOptions(s.Store(), c.Var, c.VarFile))
-	u.reading.Store(false)
-	if ds.HasErrors() {
-		return nil, ds.Err()
-	}
-	all := conf.Generates()
-	var names []string
-	var g *runfile.Generate
-	for _, x := range all {
-		names = append(names, x.Name)
-		if x.Name == c.Name || c.Name == "" && len(all) == 1 {
-			g = x
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return nil, hint(fmt.Errorf("%s has no generate block", c.File), "hutch run executes its run blocks")
-	case g == nil && c.Name == "":
-		return nil, hint(fmt.Errorf("%s has %s; name the one that is meant", c.File, count(len(all), "generate block")),
-			"there are %s", strings.Join(names, ", "))
-	case g == nil:
-		if guess := closest(c.Name, names); guess != "" {
-			return nil, hint(fmt.Errorf("no generate block %q", c.Name), "did you mean %q?", guess)
-		}
-		return nil, hint(fmt.Errorf("no generate block %q", c.Name), "there are %s", strings.Join(names, ", "))
+	g, err := loadOne(u, c.File, "generate", c.Name, "hutch run executes its run blocks",
+		runOptions(s.Store(), c.Var, c.VarFile), (*runfile.Config).Generates,
+		func(b *runfile.Generate) string { return b.Name })
+	if err != nil {
+		return nil, err
 	}
 	if c.Attempts > runfile.MaxAttempts {
 		return nil, fmt.Errorf("--attempts %d: at most %d", c.Attempts, runfile.MaxAttempts)

@@ -85,14 +85,6 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 		return hint(errors.New("--prove runs the command several times, and each would change the shared workspace"),
 			`use mode = "private"`)
 	}
-	users, err := s.Config()
-	if err != nil {
-		return err
-	}
-	conf := *users
-	if err := conf.Require(c.MinIsolation); err != nil {
-		return err
-	}
 	pool, err := s.Pool()
 	if err != nil {
 		return err
@@ -103,9 +95,10 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	show := bareShow(u, &runCmd{Output: "text", Quiet: c.Quiet})
 	defer show.restore()
-	runner := run.New(run.Options{
-		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: show.progress,
-	})
+	runner, err := s.Runner(c.MinIsolation, run.Options{Progress: show.progress})
+	if err != nil {
+		return err
+	}
 	shown := run.Streams{Stdout: u.err, Stderr: u.err}
 	if c.Quiet {
 		shown = run.Streams{}

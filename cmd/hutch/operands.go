@@ -113,15 +113,49 @@ func choose(all []*runfile.Definition, names []string) ([]*runfile.Definition, e
 	}
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			if guess := closest(n, known); guess != "" {
-				return nil, hint(fmt.Errorf("no run %q", n), "did you mean %q?", guess)
-			}
-			return nil, hint(fmt.Errorf("no run %q", n), "the runs are %s", strings.Join(known, ", "))
+			return nil, noSuch("run", n, known)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(d *runfile.Definition) bool {
 		return !slices.Contains(names, d.Name) && !slices.Contains(names, d.Instance)
 	}), nil
+}
+
+// noSuch is the error about a name that nothing of a kind has, with the name that was probably meant, or all of them.
+func noSuch(kind, name string, known []string) error {
+	err := fmt.Errorf("no %s %q", kind, name)
+	if guess := closest(name, known); guess != "" {
+		return hint(err, "did you mean %q?", guess)
+	}
+	return hint(err, "there are %s", strings.Join(known, ", "))
+}
+
+// loadOne reads a run file, and picks of the blocks of a kind the one with this name or, without a name, the only one.
+// hintNone is what to do with a file that has none of them.
+func loadOne[B any](u *ui, file, kind, name, hintNone string, o runfile.Options, blocks func(*runfile.Config) []B,
+	nameOf func(B) string) (one B, err error) {
+	u.reading.Store(true)
+	conf, ds := runfile.Load([]string{file}, o)
+	u.reading.Store(false)
+	if ds.HasErrors() {
+		return one, ds.Err()
+	}
+	all := blocks(conf)
+	var names []string
+	for _, b := range all {
+		if nameOf(b) == name || name == "" && len(all) == 1 {
+			return b, nil
+		}
+		names = append(names, nameOf(b))
+	}
+	switch {
+	case len(all) == 0:
+		return one, hint(fmt.Errorf("%s has no %s block", file, kind), "%s", hintNone)
+	case name == "":
+		return one, hint(fmt.Errorf("%s has %s; name the one that is meant", file, count(len(all), kind+" block")),
+			"there are %s", strings.Join(names, ", "))
+	}
+	return one, noSuch(kind+" block", name, names)
 }
 
 // whatToRun makes a suggestion from what lies here.

@@ -53,12 +53,8 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer done()
-	users, err := s.Config()
+	conf, err := s.ConfigFor(c.MinIsolation)
 	if err != nil {
-		return err
-	}
-	conf := *users
-	if err := conf.Require(c.MinIsolation); err != nil {
 		return err
 	}
 	u.reading.Store(true)
@@ -75,10 +71,6 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	pool, err := s.Pool()
-	if err != nil {
-		return err
-	}
 	refused := false
 	for i, b := range blocks {
 		o := run.Overrides{}
@@ -88,8 +80,10 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 		case b.cycle != nil && len(b.def.Backends) == 0:
 			o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
 		}
-		runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
-			Keep: b.cycle != nil})
+		runner, err := s.Runner(c.MinIsolation, run.Options{Keep: b.cycle != nil})
+		if err != nil {
+			return err
+		}
 		p, err := runner.Plan(ctx, o.Apply(b.def))
 		if err != nil {
 			return err
@@ -147,11 +141,7 @@ func plannedBlocks(conf *runfile.Config, names []string) ([]plannedBlock, error)
 	var out []plannedBlock
 	switch runs := conf.Runs(); {
 	case len(rest) > 0 && len(runs) == 0:
-		err := fmt.Errorf("no block %q", rest[0])
-		if guess := closest(rest[0], known); guess != "" {
-			return nil, hint(err, "did you mean %q?", guess)
-		}
-		return nil, hint(err, "there are %s", strings.Join(known, ", "))
+		return nil, noSuch("block", rest[0], known)
 	case len(rest) > 0 || len(names) == 0 && (len(runs) > 0 || len(loops) == 0):
 		defs, err := choose(runs, rest)
 		if err != nil {

@@ -233,19 +233,15 @@ func (c *pushCmd) send(ctx context.Context, u *ui, s *session.Session, m **sandb
 // make makes the sandbox.
 func (c *pushCmd) make(ctx context.Context, s *session.Session, m *sandbox.Manager, d *runfile.Definition,
 	w *push.Work, progress func(string)) (*store.SandboxInfo, error) {
-	conf, err := s.Config()
+	conf, err := s.ConfigFor(c.MinIsolation)
 	if err != nil {
-		return nil, err
-	}
-	own := *conf
-	if err := own.Require(c.MinIsolation); err != nil {
 		return nil, err
 	}
 	name := c.Name
 	if name == "" {
 		name = push.NewName()
 	}
-	return push.Make(ctx, m.WithMinIsolation(own.MinIsolation), d, w, name, progress)
+	return push.Make(ctx, m.WithMinIsolation(conf.MinIsolation), d, w, name, progress)
 }
 
 // definition is the run that is pushed to.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/replay"
@@ -85,16 +84,10 @@ func (c *replayCmd) Run(ctx context.Context, u *ui) error {
 	case !looked && len(c.Var)+len(c.VarFile) > 0:
 		return errors.New("--var and --var-file are for what the record lacks, and it lacks nothing")
 	}
-	conf, err := s.Config()
+	runner, err := s.Runner("", run.Options{})
 	if err != nil {
 		return err
 	}
-	pool, err := s.Pool()
-	if err != nil {
-		return err
-	}
-	runner := run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
-		Environ: os.Environ()})
 	report, err := r.Run(ctx, runner, run.Streams{}, version)
 	if err != nil {
 		return err

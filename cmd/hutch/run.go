@@ -168,18 +168,20 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
-	pool, err := s.Pool()
+	planner, err := s.Runner(c.MinIsolation, run.Options{Keep: c.wanted() || c.Keep})
 	if err != nil {
 		return err
 	}
 	if c.DryRun {
-		return dryRun(ctx, u, run.New(run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation,
-			Keep: c.wanted() || c.Keep}), defs, c.Output)
+		return dryRun(ctx, u, planner, defs, c.Output)
 	}
 	if c.AllBackends {
+		pool, err := s.Pool()
+		if err != nil {
+			return err
+		}
 		var unable []run.Unable
-		if defs, unable, err = run.New(run.Options{Backends: pool, MinIsolation: conf.MinIsolation}).OnEach(ctx, defs,
-			pool.Names()); err != nil {
+		if defs, unable, err = planner.OnEach(ctx, defs, pool.Names()); err != nil {
 			return err
 		}
 		for _, n := range unable {
@@ -201,11 +203,13 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if !c.Quiet && c.Output != "json" {
 		sayDefault(u, s, defs[0])
 	}
-	runner := run.New(run.Options{
-		Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-		Ahead: u.host.boxes, Progress: show.progress, Processes: show.table != nil, Trace: trace, Keep: c.wanted() ||
-			c.Keep, Name: c.Name, TakeBase: review.WriteBase,
+	runner, err := s.Runner(c.MinIsolation, run.Options{
+		Ahead: u.host.boxes, Progress: show.progress, Processes: show.table != nil, Trace: trace, TakeBase: review.WriteBase,
+		Keep: c.wanted() || c.Keep, Name: c.Name,
 	})
+	if err != nil {
+		return err
+	}
 	every := progressEvery
 	if show.table != nil {
 		every = drawEvery
@@ -257,14 +261,11 @@ func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]
 		return nil, ds.Err()
 	}
 	defs, err := choose(conf.Runs(), names)
-	if gens := conf.Generates(); err != nil && len(gens) > 0 &&
-		(len(names) == 0 || slices.ContainsFunc(gens, func(g *runfile.Generate) bool {
-			return slices.Contains(names,
-				g.Name)
-		})) {
+	if err != nil && slices.ContainsFunc(conf.Generates(),
+		func(g *runfile.Generate) bool { return len(names) == 0 || slices.Contains(names, g.Name) }) {
 		return nil, hint(err, "hutch generate %s executes the generate block", files[0])
 	}
-	if cycles := conf.Cycles(); err != nil && slices.ContainsFunc(cycles,
+	if err != nil && slices.ContainsFunc(conf.Cycles(),
 		func(b *runfile.Cycle) bool { return len(names) == 0 || slices.Contains(names, b.Name) }) {
 		return nil, hint(err, "hutch cycle %s works the cycle block", files[0])
 	}
@@ -335,11 +336,10 @@ func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.
 	if c.Jobs < 0 {
 		return nil, fmt.Errorf("--jobs %d: at least one run at a time", c.Jobs)
 	}
-	users, err := s.Config()
+	conf, err := s.ConfigFor(c.MinIsolation)
 	if err != nil {
 		return nil, err
 	}
-	conf := *users
 	if c.Jobs > 0 {
 		conf.Jobs = c.Jobs
 	}
@@ -347,7 +347,7 @@ func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.
 		conf.Jobs = runtime.NumCPU()
 	}
 	conf.Jobs = min(conf.Jobs, len(defs))
-	return &conf, conf.Require(c.MinIsolation)
+	return conf, nil
 }
 
 // environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hutch-run/hutch/host/result"
-	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -63,11 +62,10 @@ func runName(d *runfile.Definition) string {
 // after brings back what the runs changed, one after the other in the order of the files. The sandboxes that the runs
 // left are removed afterwards, unless keep is set or something in one could not be applied.
 func (a *applyFlags) after(ctx context.Context, u *ui, s *session.Session, results []*result.Result, keep bool) error {
-	pool, err := s.Pool()
+	m, err := s.Sandboxes(nil)
 	if err != nil {
 		return err
 	}
-	m := sandbox.New(sandbox.Options{Run: run.Options{Store: s.Store(), Backends: pool}, Destroy: s.Destroy})
 	ledger := workspace.Ledger(s.Store())
 	recovered(ctx, u, ledger)
 	var failed error

@@ -101,15 +101,11 @@ func (c *createCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	conf, err := s.Config()
+	conf, err := s.ConfigFor(c.MinIsolation)
 	if err != nil {
 		return err
 	}
-	own := *conf
-	if err := own.Require(c.MinIsolation); err != nil {
-		return err
-	}
-	info, err := m.WithMinIsolation(own.MinIsolation).Create(ctx, d, c.Name)
+	info, err := m.WithMinIsolation(conf.MinIsolation).Create(ctx, d, c.Name)
 	show.restore()
 	switch {
 	case err != nil:

@@ -80,6 +80,36 @@ func (s *Session) Store() *store.Store { return s.store }
 // Config is the user's configuration, read at the first call.
 func (s *Session) Config() (*config.Config, error) { return s.config() }
 
+// ConfigFor is Config for a call that asks for at least this isolation; "" asks for nothing more.
+func (s *Session) ConfigFor(isolation string) (*config.Config, error) {
+	conf, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	own := *conf
+	return &own, own.Require(isolation)
+}
+
+// Runner makes a runner of o with the store, the backends and the environment of the session, which asks for at least
+// this isolation, as ConfigFor does.
+func (s *Session) Runner(isolation string, o run.Options) (*run.Runner, error) {
+	o, err := s.complete(isolation, o)
+	if err != nil {
+		return nil, err
+	}
+	return run.New(o), nil
+}
+
+func (s *Session) complete(isolation string, o run.Options) (run.Options, error) {
+	conf, err := s.ConfigFor(isolation)
+	if err != nil {
+		return o, err
+	}
+	o.Store, o.MinIsolation, o.Environ = s.store, conf.MinIsolation, os.Environ()
+	o.Backends, err = s.Pool()
+	return o, err
+}
+
 // Pool is the pool of backends, made at the first call. It starts nothing by itself.
 func (s *Session) Pool() (*backend.Pool, error) { return s.pool() }
 
@@ -94,7 +124,7 @@ var (
 // the configuration, or those of the usual ones that are installed, which may be none. least is the isolation that the
 // user asks for besides the configuration; "" asks for nothing.
 func (s *Session) DefaultBackends(least string) ([]string, error) {
-	conf, err := s.Config()
+	conf, err := s.ConfigFor(least)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +135,8 @@ func (s *Session) DefaultBackends(least string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	users := *conf
-	if err := users.Require(least); err != nil {
-		return nil, err
-	}
 	order := slices.Clone(withoutImage)
-	if users.AcceptsProcesses() {
+	if conf.AcceptsProcesses() {
 		order = append(order, weaker...)
 	}
 	installed := pool.Names()
@@ -381,21 +407,11 @@ func (s *Session) running() (*backend.Pool, *store.RuntimeDir) {
 // Sandboxes returns the manager of the store's persistent sandboxes. progress is called with what takes time, maybe
 // concurrently; nil for nobody.
 func (s *Session) Sandboxes(progress func(run.Progress)) (*sandbox.Manager, error) {
-	pool, err := s.Pool()
+	o, err := s.complete("", run.Options{Progress: progress, TakeBase: review.WriteBase})
 	if err != nil {
 		return nil, err
 	}
-	conf, err := s.Config()
-	if err != nil {
-		return nil, err
-	}
-	return sandbox.New(sandbox.Options{
-		Run: run.Options{
-			Store: s.store, Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(), Progress: progress,
-			TakeBase: review.WriteBase,
-		},
-		Destroy: s.Destroy,
-	}), nil
+	return sandbox.New(sandbox.Options{Run: o, Destroy: s.Destroy}), nil
 }
 
 // Protocol is the major version of the contract that this host speaks.

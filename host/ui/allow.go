@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,13 +118,11 @@ func (s *Server) again(ctx context.Context, rec *store.Record, rule string) (id 
 	if err != nil {
 		return "", err
 	}
-	conf, err := s.session.Config()
-	if err != nil {
-		return "", err
-	}
 	return s.launch(ctx, func(ctx context.Context, id string, begun func()) error {
-		_, err := run.New(run.Options{ID: id, Store: s.store, Backends: s.pool, MinIsolation: conf.MinIsolation,
-			Environ: os.Environ(), Progress: func(run.Progress) { begun() }}).Run(ctx, past.Definition, run.Streams{})
+		runner, err := s.session.Runner("", run.Options{ID: id, Progress: func(run.Progress) { begun() }})
+		if err == nil {
+			_, err = runner.Run(ctx, past.Definition, run.Streams{})
+		}
 		return err
 	})
 }
