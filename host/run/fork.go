@@ -108,7 +108,7 @@ func (j *job) fork(ctx context.Context, own surroundings) error {
 	for _, p := range places {
 		to := move(*p)
 		if to != *p {
-			if err := overlay.Copy(ctx, *p, to, overlay.CopyOptions{}); err != nil {
+			if err := overlay.Copy(ctx, *p, to, nil); err != nil {
 				return err
 			}
 		}
@@ -126,7 +126,7 @@ func (j *job) fork(ctx context.Context, own surroundings) error {
 	err = j.box.WritePrivate(own)
 	if err == nil { // what the run file put into its home, which is put back when it wakes
 		err = ignore(overlay.Copy(ctx, filepath.Join(paths.SandboxState(j.from.ID), keptHome),
-			filepath.Join(own.State, keptHome), overlay.CopyOptions{}), fs.ErrNotExist)
+			filepath.Join(own.State, keptHome), nil), fs.ErrNotExist)
 	}
 	if err == nil {
 		err = j.box.Update(func(i *store.SandboxInfo) {

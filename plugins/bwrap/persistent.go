@@ -274,7 +274,7 @@ func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
 	}
 	for _, name := range []string{"upper", "output"} { // output last: it says that the layer is whole
 		if err := overlay.Copy(ctx, filepath.Join(source, name), filepath.Join(layer, name),
-			overlay.CopyOptions{}); err != nil {
+			nil); err != nil {
 			return err
 		}
 	}

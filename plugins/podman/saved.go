@@ -58,7 +58,7 @@ func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
 		return err
 	}
 	for from, to := range map[string]string{source.upper(): s.dirs.upper(), source.output(): s.dirs.output()} {
-		if err := overlay.Copy(ctx, from, to, overlay.CopyOptions{Owner: who.shiftTo(s.who)}); err != nil {
+		if err := overlay.Copy(ctx, from, to, who.shiftTo(s.who)); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ func TestCopyOfARealOverlay(t *testing.T) {
 				os.Chmod(filepath.Join(copied, "newdir"), 0o700)
 				os.Chmod(filepath.Join(l.upper, "newdir"), 0o700)
 			})
-			if err := Copy(t.Context(), l.upper, copied, CopyOptions{}); err != nil {
+			if err := Copy(t.Context(), l.upper, copied, nil); err != nil {
 				t.Fatal(err)
 			}
 			before := changesOf(t, l.lower, l.upper, c.trusted)
@@ -71,8 +71,8 @@ func TestCopyGivesToOthers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(from, "file"), []byte("x"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	o := CopyOptions{Owner: func(uid, gid uint32) (uint32, uint32) { return uid + 4242, gid + 4243 }}
-	if err := Copy(t.Context(), from, to, o); err != nil {
+	owner := func(uid, gid uint32) (uint32, uint32) { return uid + 4242, gid + 4243 }
+	if err := Copy(t.Context(), from, to, owner); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []string{to, filepath.Join(to, "file")} {
