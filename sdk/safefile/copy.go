@@ -8,6 +8,8 @@ import (
 	"hash"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Copied says what [Copy] wrote.
@@ -135,9 +137,9 @@ func (c *copier) hole(n int64) error {
 // nextData finds the next stretch of data between at and size: its begin and its end. Where the file system does not
 // tell, all is data.
 func nextData(f *os.File, at, size int64) (data, end int64) {
-	data, err := f.Seek(at, seekData)
+	data, err := f.Seek(at, unix.SEEK_DATA)
 	if err != nil || data < at {
-		if noMoreData(err) {
+		if errors.Is(err, unix.ENXIO) { // nothing but a hole follows
 			return size, size
 		}
 		return at, size
@@ -145,7 +147,7 @@ func nextData(f *os.File, at, size int64) (data, end int64) {
 	if data >= size {
 		return size, size
 	}
-	end, err = f.Seek(data, seekHole)
+	end, err = f.Seek(data, unix.SEEK_HOLE)
 	if err != nil || end <= data {
 		return data, size
 	}
