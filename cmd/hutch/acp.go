@@ -58,7 +58,7 @@ func (c *acpCmd) Run(ctx context.Context, u *ui, call *call) error {
 		if err := preset.CheckProject(project); err != nil {
 			return err
 		}
-		prog, err := findProgram(p.ACP.Program, p.ACP.Install)
+		prog, err := findProgram(u, p, p.ACP.Program, p.ACP.Install)
 		if err != nil {
 			return err
 		}

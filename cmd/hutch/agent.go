@@ -43,6 +43,8 @@ type agentStartCmd struct {
 	Apply    string `enum:",never,ask,on-success" default:"" placeholder:"WHEN" help:"Bring its changes back to the project: ask (default at a terminal), never (default elsewhere), or on-success."`
 	Quiet    bool   `short:"q" help:"Only what the agent prints."`
 
+	Backend string `default:"bwrap" placeholder:"NAME" help:"bwrap: no other backend shows the programs of this machine."`
+
 	Number int    `short:"n" default:"1" placeholder:"N" help:"With -p: make so many attempts side by side, each in its own fork of the sandbox, and compare them."`
 	Jobs   int    `short:"j" default:"4" placeholder:"N" help:"Make so many attempts at once (default 4)."`
 	Check  string `placeholder:"COMMAND" help:"With -n: judge each attempt by this shell command, in a copy of its sandbox."`
@@ -131,6 +133,11 @@ func (c *agentStartCmd) list(u *ui, s *store.Store) error {
 }
 
 func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, more []string) error {
+	if c.Backend != agentBackend {
+		return hint(fmt.Errorf("agents do not run on %s: only %s shows programs and home directories of this machine",
+			c.Backend, agentBackend), "hutch push and hutch pull bring commits to a sandbox of %s and back; hutch exec -it "+
+			"starts an agent that is installed in it", c.Backend)
+	}
 	project, err := os.Getwd()
 	if err != nil {
 		return err
@@ -155,7 +162,7 @@ func (c *agentStartCmd) start(ctx context.Context, u *ui, m *sandbox.Manager, s 
 		}
 		return home.Remove()
 	}
-	prog, err := findProgram(p.Program, p.Install)
+	prog, err := findProgram(u, p, p.Program, p.Install)
 	if err != nil {
 		return err
 	}
@@ -225,10 +232,17 @@ func loadPreset(s *session.Session, project, name string) (*preset.Preset, error
 	return p, err
 }
 
-// findProgram finds a program on this machine, or says how to install it.
-func findProgram(name, install string) (*preset.Program, error) {
+// findProgram finds a program on this machine. The agent's own may be installed in the sandbox; of another one it says
+// how it is installed.
+func findProgram(u *ui, p *preset.Preset, name, install string) (*preset.Program, error) {
 	prog, err := preset.Find(name)
-	if missing := (*preset.NotFoundError)(nil); errors.As(err, &missing) && install != "" {
+	missing := (*preset.NotFoundError)(nil)
+	if in := p.Installed(); errors.As(err, &missing) && name == p.Program && in != nil {
+		u.note("%s is not in PATH here: its sandbox has %s, which hutch installs once", name,
+			strings.Join(p.Dependencies, " "))
+		return in, nil
+	}
+	if missing != nil && install != "" {
 		return nil, hint(err, "%s", install)
 	}
 	return prog, err

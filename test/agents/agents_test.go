@@ -231,6 +231,15 @@ func TestAgents(t *testing.T) {
 			workAtTerminal(t, newWorld(t, bin, newService(t)), agent)
 		})
 	}
+	t.Run("installed in the sandbox", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "/nowhere", newService(t))
+		w.env = append(w.env, "NODE_EXTRA_CA_CERTS="+os.Getenv("NODE_EXTRA_CA_CERTS"))
+		if out, errs := w.hutch(0, "agent", "codex", "-p", task, "--apply", "on-success"); w.greeting() != greeting ||
+			!strings.Contains(errs, "its sandbox has @openai/codex") {
+			t.Errorf("it says %s%s", out, errs)
+		}
+	})
 	for _, name := range []string{"claude", "claude of a user", "codex", "codex of a user", "gemini", "gemini of a user",
 		"opencode", "opencode of a user"} {
 		t.Run(name, func(t *testing.T) {

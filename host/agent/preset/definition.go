@@ -9,12 +9,14 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/run"
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 	rules "github.com/hutch-run/hutch/sdk/network"
@@ -73,6 +75,9 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		return nil, nil, err
 	}
 	d.Env, d.Command = env, nil
+	if prog.installed {
+		d.Language, d.Dependencies = p.Language, p.Dependencies
+	}
 	d.Workspace.Omit = p.Omit
 	if st, err := os.Lstat(filepath.Join(o.Project, ".git")); err == nil && st.IsDir() { // its commits are pulled
 		d.Workspace.Omit = append([]string{".git"}, p.Omit...)
@@ -82,6 +87,15 @@ func (p *Preset) Definition(prog *Program, o Options) (d *runfile.Definition, un
 		d.Mounts = append(d.Mounts, runfile.Mount{Target: dir, Source: dir, Mode: runfile.MountReadOnly})
 	}
 	return d, unset, nil
+}
+
+// Installed is the agent's program as the dependencies of its sandbox; nil when the preset has none.
+func (p *Preset) Installed() *Program {
+	l, ok := language.ByName(p.Language)
+	if !ok || len(p.Dependencies) == 0 {
+		return nil
+	}
+	return &Program{Path: path.Join(l.Deps.Target, l.Deps.Bin, p.Program), installed: true}
 }
 
 // source is the variable of this machine that has the key, or "".

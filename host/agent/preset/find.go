@@ -17,6 +17,8 @@ type Program struct {
 	Path string   // absolute, without links
 	Dirs []string // directories of this machine that it needs, absolute; what lies below /usr is in every sandbox
 	Bin  string   // directory of its interpreter; "" when it has none, or that is below /usr
+
+	installed bool // by the dependencies of the sandbox, which Path is in
 }
 
 // NotFoundError says that a program is not in PATH.

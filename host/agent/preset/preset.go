@@ -22,6 +22,7 @@ import (
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/network"
+	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/safepath"
@@ -32,21 +33,23 @@ var shipped embed.FS
 
 // Preset is one coding agent.
 type Preset struct {
-	Name        string            // of its file
-	File        string            // that it was read from; "" for one that hutch brings
-	Description string            `hcl:"description"`       // its name, for people
-	Program     string            `hcl:"program"`           // what it is called in PATH
-	Install     string            `hcl:"install,optional"`  // the command that installs it, for people
-	Args        []string          `hcl:"args,optional"`     // always; they skip its own questions
-	Prompt      []string          `hcl:"prompt,optional"`   // before a prompt that it works on unattended
-	Continue    []string          `hcl:"continue,optional"` // to go on with the last session
-	Hosts       []string          `hcl:"hosts,optional"`    // rules: what it reaches, see package network
-	Env         map[string]string `hcl:"env,optional"`
-	Omit        []string          `hcl:"omit,optional"` // paths of the project that the agent keeps for itself: no part of a review
-	Keys        []Key             `hcl:"key,block"`
-	Prices      []Price           `hcl:"price,block"`
-	Home        []File            `hcl:"home,block"`
-	ACP         *ACP              `hcl:"acp,block"` // nil for one that does not speak the Agent Client Protocol
+	Name         string            // of its file
+	File         string            // that it was read from; "" for one that hutch brings
+	Description  string            `hcl:"description"`           // its name, for people
+	Program      string            `hcl:"program"`               // what it is called in PATH
+	Install      string            `hcl:"install,optional"`      // the command that installs it, for people
+	Language     string            `hcl:"language,optional"`     // of the dependencies, as in a run
+	Dependencies []string          `hcl:"dependencies,optional"` // packages that bring a program not in PATH
+	Args         []string          `hcl:"args,optional"`         // always; they skip its own questions
+	Prompt       []string          `hcl:"prompt,optional"`       // before a prompt that it works on unattended
+	Continue     []string          `hcl:"continue,optional"`     // to go on with the last session
+	Hosts        []string          `hcl:"hosts,optional"`        // rules: what it reaches, see package network
+	Env          map[string]string `hcl:"env,optional"`
+	Omit         []string          `hcl:"omit,optional"` // paths of the project that are in no review
+	Keys         []Key             `hcl:"key,block"`
+	Prices       []Price           `hcl:"price,block"`
+	Home         []File            `hcl:"home,block"`
+	ACP          *ACP              `hcl:"acp,block"` // nil for one that does not speak the Agent Client Protocol
 }
 
 // ACP is what speaks the Agent Client Protocol for an agent, on stdin and stdout.
@@ -250,6 +253,9 @@ func (p *Preset) check() error {
 	}
 	if p.ACP != nil && p.ACP.Program == "" {
 		p.ACP.Program, p.ACP.Install = p.Program, p.Install
+	}
+	if l, ok := language.ByName(p.Language); len(p.Dependencies) > 0 && (!ok || l.Deps == nil) {
+		return fmt.Errorf("preset %s: hutch installs no dependencies for the language %q", p.Name, p.Language)
 	}
 	if p.Program == "" || strings.ContainsRune(p.Program, '/') {
 		return fmt.Errorf("preset %s: program %q is not a name in PATH", p.Name, p.Program)

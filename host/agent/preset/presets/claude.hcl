@@ -1,11 +1,13 @@
 # Claude Code: https://code.claude.com/docs
-description = "Claude Code"
-program     = "claude"
-install     = "npm install -g @anthropic-ai/claude-code"
-args        = ["--dangerously-skip-permissions"]
-prompt      = ["-p"]
-continue    = ["--continue"]
-hosts       = ["api.anthropic.com:443", "claude.ai:443", "platform.claude.com:443"]
+description  = "Claude Code"
+program      = "claude"
+install      = "npm install -g @anthropic-ai/claude-code"
+language     = "javascript" # where the program is not in PATH
+dependencies = ["@anthropic-ai/claude-code"]
+args         = ["--dangerously-skip-permissions"]
+prompt       = ["-p"]
+continue     = ["--continue"]
+hosts        = ["api.anthropic.com:443", "claude.ai:443", "platform.claude.com:443"]
 
 key "ANTHROPIC_API_KEY" {
   hosts    = ["api.anthropic.com"]

@@ -1,11 +1,13 @@
 # Codex CLI: https://developers.openai.com/codex
-description = "Codex CLI"
-program     = "codex"
-install     = "npm install -g @openai/codex"
-args        = ["--dangerously-bypass-approvals-and-sandbox"]
-prompt      = ["exec", "--skip-git-repo-check"]
-continue    = ["resume", "--last"]
-hosts       = ["api.openai.com:443", "auth.openai.com:443", "chatgpt.com:443"]
+description  = "Codex CLI"
+program      = "codex"
+install      = "npm install -g @openai/codex"
+language     = "javascript" # where the program is not in PATH
+dependencies = ["@openai/codex"]
+args         = ["--dangerously-bypass-approvals-and-sandbox"]
+prompt       = ["exec", "--skip-git-repo-check"]
+continue     = ["resume", "--last"]
+hosts        = ["api.openai.com:443", "auth.openai.com:443", "chatgpt.com:443"]
 
 key "CODEX_API_KEY" {
   from  = ["CODEX_API_KEY", "OPENAI_API_KEY"]

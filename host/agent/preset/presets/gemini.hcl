@@ -1,11 +1,13 @@
 # Gemini CLI: https://geminicli.com/docs
-description = "Gemini CLI"
-program     = "gemini"
-install     = "npm install -g @google/gemini-cli"
-args        = ["--yolo"]
-prompt      = ["-p"]
-continue    = ["--resume", "latest"]
-hosts       = ["generativelanguage.googleapis.com:443", "cloudcode-pa.googleapis.com:443", "oauth2.googleapis.com:443", "accounts.google.com:443"]
+description  = "Gemini CLI"
+program      = "gemini"
+install      = "npm install -g @google/gemini-cli"
+language     = "javascript" # where the program is not in PATH
+dependencies = ["@google/gemini-cli"]
+args         = ["--yolo"]
+prompt       = ["-p"]
+continue     = ["--resume", "latest"]
+hosts        = ["generativelanguage.googleapis.com:443", "cloudcode-pa.googleapis.com:443", "oauth2.googleapis.com:443", "accounts.google.com:443"]
 
 key "GEMINI_API_KEY" {
   hosts    = ["generativelanguage.googleapis.com"]
