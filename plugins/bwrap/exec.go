@@ -239,11 +239,11 @@ func (s *sandbox) usage(r *holder.Result, before limits.Stats) sdk.Usage {
 		return u
 	}
 	after := s.stats()
-	if after.Counts.MemoryPeak {
+	if after.MemoryPeak > 0 {
 		u.PeakMemory = int64(after.MemoryPeak)
 	}
-	if after.Counts.PIDsPeak {
-		u.PIDs = max(int64(after.PIDsPeak)-ownProcesses, 0)
+	if after.PIDsPeak > ownProcesses {
+		u.PIDs = int64(after.PIDsPeak) - ownProcesses
 	}
 	return u
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Open finds a group that another process made. A group that is not there is ErrGone. The limits and counters are the
-// kernel's, so nothing is lost but Holds and Rlimits.
+// kernel's, so nothing is lost but Rlimits.
 func Open(h Handle) (*Group, error) { return thisSystem().open(h) }
 
 func (sys system) open(h Handle) (*Group, error) {

@@ -29,7 +29,6 @@ type cgroup interface {
 type Group struct {
 	id       string
 	mech     Mechanism
-	holds    []Hold
 	rlimits  Rlimits
 	mu       sync.RWMutex // held shared while cg is used, so that Destroy cannot close descriptors under anybody
 	cg       cgroup       // nil without cgroups, and after Destroy
@@ -50,7 +49,7 @@ func (s *Support) New(id string, r Request) (*Group, error) {
 	if err := s.refuse(r); err != nil {
 		return nil, err
 	}
-	g := &Group{id: id, mech: s.Mechanism, holds: s.Plan(r), rlimits: s.rlimits(r)}
+	g := &Group{id: id, mech: s.Mechanism, rlimits: s.rlimits(r)}
 	if s.place == nil {
 		g.noCgroup = true
 		return g, nil
@@ -72,9 +71,6 @@ func (s *Support) inCgroup(r Request) Request {
 	return r
 }
 
-// ID is the id that New was given.
-func (g *Group) ID() string { return g.id }
-
 // Handle finds the group again from another process; nil without cgroups.
 func (g *Group) Handle() *Handle {
 	if g.noCgroup {
@@ -82,9 +78,6 @@ func (g *Group) Handle() *Handle {
 	}
 	return &Handle{ID: g.id, Mechanism: g.mech, Dirs: g.dirs}
 }
-
-// Holds says how each limit of the request is held; nil for a group from Open.
-func (g *Group) Holds() []Hold { return g.holds }
 
 // Rlimits are what the command must take on itself besides, because they are held by process and not by group.
 func (g *Group) Rlimits() Rlimits { return g.rlimits }

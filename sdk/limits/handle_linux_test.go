@@ -109,7 +109,7 @@ func TestSweep(t *testing.T) {
 
 func TestNewRefusesTheSameIDTwiceAndKeepsTheFirst(t *testing.T) {
 	g := newGroup(t, Request{PIDs: 10})
-	if _, err := Probe().New(g.ID(), Request{PIDs: 10}); !errors.Is(err, os.ErrExist) {
+	if _, err := Probe().New(g.id, Request{PIDs: 10}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("got %v, want that it exists", err)
 	}
 	if _, err := g.Stats(); err != nil {

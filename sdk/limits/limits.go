@@ -20,21 +20,6 @@ const (
 	FileSize Limit = "file_size"
 )
 
-// Unit is what the numbers of the limit count.
-func (l Limit) Unit() string {
-	switch l {
-	case Memory, FileSize:
-		return "bytes"
-	case CPUs:
-		return "cores"
-	case PIDs:
-		return "processes and threads"
-	case Files:
-		return "open files per process"
-	}
-	return ""
-}
-
 // Request is what is asked for. A zero asks for no limit.
 type Request struct {
 	Memory   uint64  // bytes of all processes together, page cache they cause and swap included
@@ -42,26 +27,6 @@ type Request struct {
 	PIDs     int64   // processes and threads alive at one time
 	Files    uint64  // open files of each process
 	FileSize uint64  // bytes of any one file written
-}
-
-// asked lists the limits that r asks for, in a fixed order, with their amounts.
-func (r Request) asked() []amount {
-	all := []amount{
-		{Memory, float64(r.Memory)}, {CPUs, r.CPUs}, {PIDs, float64(r.PIDs)},
-		{Files, float64(r.Files)}, {FileSize, float64(r.FileSize)},
-	}
-	var out []amount
-	for _, a := range all {
-		if a.value != 0 {
-			out = append(out, a)
-		}
-	}
-	return out
-}
-
-type amount struct {
-	limit Limit
-	value float64
 }
 
 // The least that makes sense: below these a program cannot even be loaded, and the kernel's error would be obscure.
@@ -104,16 +69,13 @@ type How struct {
 // Hold is the plan for one limit that was asked for.
 type Hold struct {
 	Limit Limit
-	Asked float64 // in Limit.Unit
+	Asked float64 // in the unit of the Request
 	How
 }
 
-// Held reports whether there is a mechanism at all.
-func (h Hold) Held() bool { return h.By != "" }
-
 // Err is nil for a limit that is held, else an error that names the limit, the reason and the fix.
 func (h Hold) Err() error {
-	if h.Held() {
+	if h.By != "" {
 		return nil
 	}
 	msg := fmt.Sprintf("%s limit cannot be held here: %s", h.Limit, h.Reason)
@@ -134,10 +96,15 @@ const (
 )
 
 // Plan says for every limit that r asks for, in a fixed order, how it would be held. It does no input or output.
-func (s *Support) Plan(r Request) []Hold {
-	var out []Hold
-	for _, a := range r.asked() {
-		out = append(out, Hold{Limit: a.limit, Asked: a.value, How: s.Limits[a.limit]})
+func (s *Support) Plan(r Request) (out []Hold) {
+	for _, h := range []Hold{
+		{Limit: Memory, Asked: float64(r.Memory)}, {Limit: CPUs, Asked: r.CPUs}, {Limit: PIDs, Asked: float64(r.PIDs)},
+		{Limit: Files, Asked: float64(r.Files)}, {Limit: FileSize, Asked: float64(r.FileSize)},
+	} {
+		if h.Asked != 0 {
+			h.How = s.Limits[h.Limit]
+			out = append(out, h)
+		}
 	}
 	return out
 }
@@ -186,23 +153,13 @@ var (
 )
 
 // Stats are the kernel's counters of a group, since it was made. A zero means none, or that this kernel does not
-// count it; see Counts for which.
+// count it.
 type Stats struct {
-	MemoryPeak uint64        // most bytes in use at one time
-	OOMKills   uint64        // processes that the kernel killed for want of memory
-	PIDsPeak   uint64        // most processes and threads at one time
-	PIDsHits   uint64        // forks refused because of the pids limit
-	CPU        time.Duration // processor time, user and system
-	CPUUser    time.Duration
-	CPUSystem  time.Duration
-	Periods    uint64        // enforcement periods of the cpus limit in which the group was running
-	Throttled  uint64        // of these, periods in which it had to wait
-	Waited     time.Duration // processor time it was made to wait
-	Counts     Counters      // which of the above the kernel really keeps
+	MemoryPeak uint64 // most bytes in use at one time
+	OOMKills   uint64 // processes that the kernel killed for want of memory
+	PIDsPeak   uint64 // most processes and threads at one time
+	PIDsHits   uint64 // forks refused because of the pids limit
 }
-
-// Counters tell a counter that is zero from one that does not exist.
-type Counters struct{ MemoryPeak, OOMKills, PIDsPeak, PIDsHits, CPU, Throttled bool }
 
 // Handle is all that another process needs to find a group again with Open. It survives JSON.
 type Handle struct {

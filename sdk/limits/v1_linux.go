@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +18,7 @@ import (
 type v1Group struct {
 	parts []string
 	// The directories with the files of each controller; empty for others.
-	memory, pid, cpu, cpuacct, freezer string
+	memory, pid, cpu, freezer string
 }
 
 // learn recognises the controllers by their files, so that Open needs directories only.
@@ -29,7 +28,7 @@ func (g *v1Group) learn() {
 		at   *string
 	}{
 		{"memory.limit_in_bytes", &g.memory}, {"pids.max", &g.pid}, {"cpu.shares", &g.cpu},
-		{"cpuacct.usage", &g.cpuacct}, {"freezer.state", &g.freezer},
+		{"freezer.state", &g.freezer},
 	} {
 		for _, dir := range g.parts {
 			if exists(dir + "/" + k.file) {
@@ -145,32 +144,17 @@ func (g *v1Group) pids() ([]int, error) {
 	return pids, err
 }
 
-func (g *v1Group) stats() (Stats, error) {
-	var s Stats
+func (g *v1Group) stats() (s Stats, err error) {
 	if !exists(g.main()) {
 		return s, ErrGone
 	}
 	if g.memory != "" {
-		s.MemoryPeak, s.Counts.MemoryPeak = readUint(g.memory + "/memory.max_usage_in_bytes")
-		ev := readKeyed(g.memory + "/memory.oom_control")
-		s.OOMKills, s.Counts.OOMKills = ev["oom_kill"], ev != nil
+		s.MemoryPeak, _ = readUint(g.memory + "/memory.max_usage_in_bytes")
+		s.OOMKills = readKeyed(g.memory + "/memory.oom_control")["oom_kill"]
 	}
 	if g.pid != "" {
-		s.PIDsPeak, s.Counts.PIDsPeak = readUint(g.pid + "/pids.peak")
-		ev := readKeyed(g.pid + "/pids.events")
-		s.PIDsHits, s.Counts.PIDsHits = ev["max"], ev != nil
-	}
-	if g.cpuacct != "" {
-		var n, u, k uint64
-		n, s.Counts.CPU = readUint(g.cpuacct + "/cpuacct.usage")
-		u, _ = readUint(g.cpuacct + "/cpuacct.usage_user")
-		k, _ = readUint(g.cpuacct + "/cpuacct.usage_sys")
-		s.CPU, s.CPUUser, s.CPUSystem = time.Duration(n), time.Duration(u), time.Duration(k)
-	}
-	if g.cpu != "" {
-		st := readKeyed(g.cpu + "/cpu.stat")
-		s.Periods, s.Throttled, s.Waited = st["nr_periods"], st["nr_throttled"], time.Duration(st["throttled_time"])
-		s.Counts.Throttled = st != nil
+		s.PIDsPeak, _ = readUint(g.pid + "/pids.peak")
+		s.PIDsHits = readKeyed(g.pid + "/pids.events")["max"]
 	}
 	return s, nil
 }

@@ -16,9 +16,9 @@ type v1Place struct {
 	swap bool              // this machine swaps
 }
 
-// The controllers of interest. cpuacct and the freezer hold no limit. The one counts; the other keeps a group from
-// forking while it is killed, and is only used where the pids controller cannot do that.
-var v1Controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
+// The controllers of interest. The freezer holds no limit: it keeps a group from forking while it is killed, and is only
+// used where the pids controller cannot do that.
+var v1Controllers = []string{"memory", "pids", "cpu", "freezer"}
 
 // v1Delegated is the directory which an administrator gives to a user, beside the cgroup the user is in.
 const v1Delegated = "hutch"

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,26 +81,14 @@ func (g *v2Group) pids() ([]int, error) {
 	return pids, err
 }
 
-func (g *v2Group) stats() (Stats, error) {
+func (g *v2Group) stats() (s Stats, err error) {
 	if !exists(g.dir) {
-		return Stats{}, ErrGone
+		return s, ErrGone
 	}
-	var s Stats
-	s.MemoryPeak, s.Counts.MemoryPeak = readUint(g.dir + "/memory.peak")
-	if ev := readKeyed(g.dir + "/memory.events"); ev != nil {
-		s.OOMKills, s.Counts.OOMKills = ev["oom_kill"], true
-	}
-	s.PIDsPeak, s.Counts.PIDsPeak = readUint(g.dir + "/pids.peak")
-	if ev := readKeyed(g.dir + "/pids.events"); ev != nil {
-		s.PIDsHits, s.Counts.PIDsHits = ev["max"], true
-	}
-	if st := readKeyed(g.dir + "/cpu.stat"); st != nil {
-		us := func(k string) time.Duration { return time.Duration(st[k]) * time.Microsecond }
-		s.CPU, s.CPUUser, s.CPUSystem, s.Waited = us("usage_usec"), us("user_usec"), us("system_usec"), us("throttled_usec")
-		s.Periods, s.Throttled = st["nr_periods"], st["nr_throttled"]
-		_, s.Counts.Throttled = st["nr_periods"]
-		s.Counts.CPU = true
-	}
+	s.MemoryPeak, _ = readUint(g.dir + "/memory.peak")
+	s.OOMKills = readKeyed(g.dir + "/memory.events")["oom_kill"]
+	s.PIDsPeak, _ = readUint(g.dir + "/pids.peak")
+	s.PIDsHits = readKeyed(g.dir + "/pids.events")["max"]
 	return s, nil
 }
 
