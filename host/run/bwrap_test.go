@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,6 +304,21 @@ func TestNpmInstalls(t *testing.T) {
 			"time":     map[string]string{"1.0.0": "2020-01-01T00:00:00.000Z", "1.0.1": time.Now().UTC().Format("2006-01-02T15:04:05.000Z")},
 		})
 	})
+	var unlisted atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { unlisted.Add(1) }))
+	defer other.Close()
+	sly := npmArchive(t, [][2]string{
+		{"package.json", `{"name":"hutch-sly","version":"1.0.0","scripts":{"postinstall":"node ask.js"}}`},
+		{"ask.js", fmt.Sprintf("const a = u => fetch(u).then(r => r.status + ' ' + (r.headers.get('x-hutch-denied') ?? ''), e => e.cause?.code ?? e.message)\n"+
+			"Promise.all([process.env.NPM_CONFIG_REGISTRY + '/sly', '%s/', 'http://other.example/', 'http://10.1.2.3/'].map(a)).then(r => require('fs').writeFileSync('got', r.join('\\n')))\n", other.URL)},
+	})
+	mux.HandleFunc("/hutch-sly", func(rw http.ResponseWriter, _ *http.Request) {
+		sum := sha512.Sum512(sly)
+		_ = json.NewEncoder(rw).Encode(map[string]any{"name": "hutch-sly", "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": map[string]any{
+			"name": "hutch-sly", "version": "1.0.0", "hasInstallScript": true, "scripts": map[string]string{"postinstall": "node ask.js"},
+			"dist": map[string]string{"tarball": srv.URL + "/hutch-sly.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}}})
+	})
+	mux.HandleFunc("/hutch-sly.tgz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(sly) })
 	mux.HandleFunc("/hutch-probe.tgz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(tgz) })
 	srv = httptest.NewTLSServer(mux)
 	defer srv.Close()
@@ -345,6 +361,33 @@ func TestNpmInstalls(t *testing.T) {
 			t.Errorf("another digest: %+v", r.Error)
 		}
 	}
+	// The code of a package reaches its registry while it is installed, and nothing else.
+	quiet := w.runOn("run \"r\" {\n  backend \"bwrap\" {}\n  dependencies = [\"hutch-sly\"]\n  language = \"javascript\"\n  file \"main.js\" { content = \"console.log(require('fs').readFileSync(require.resolve('hutch-sly/got'), 'utf8'))\" }\n  entrypoint = \"main.js\"\n}\n")
+	port := other.URL[strings.LastIndexByte(other.URL, ':')+1:]
+	if want := "404 \nECONNREFUSED\nENOTFOUND\n403 10.1.2.3:80 is not in network.allow\n"; !quiet.OK || quiet.Stdout.Text != want || unlisted.Load() != 0 {
+		t.Errorf("code of a package, beside port %s: %d requests, %q, want %q: %+v", port, unlisted.Load(), quiet.Stdout.Text, want, quiet.Error)
+	}
+	rec, err := w.store.Load(quiet.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := rec.Events()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := map[string]bool{}
+	for _, e := range events {
+		var d sdk.Traffic
+		if e.Type == store.EventNetworkAllowed || e.Type == store.EventNetworkDenied {
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			decided[d.Name] = d.Allowed
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"127.0.0.1": true, "other.example": false, "10.1.2.3": false}, decided); diff != "" {
+		t.Errorf("what the record says of the installation: %s", diff)
+	}
 	for name, tc := range map[string]struct{ src, want string }{
 		"require": {`file "main.js" { content = "console.log(require('hutch-probe').f())" }
   entrypoint = "main.js"`, "installed\n"},
@@ -376,15 +419,19 @@ func authority(t *testing.T, srv *httptest.Server) string {
 }
 
 func npmPackage(t *testing.T) []byte {
+	return npmArchive(t, [][2]string{
+		{"package.json", `{"name":"hutch-probe","version":"1.0.0","main":"index.js","bin":{"hutch-probe":"cli.js"}}`},
+		{"index.js", "exports.f = () => 'installed'\n"},
+		{"cli.js", "#!/usr/bin/env node\nconsole.log('program', process.argv[2])\n"},
+	})
+}
+
+func npmArchive(t *testing.T, files [][2]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
-	for _, f := range [][2]string{
-		{"package.json", `{"name":"hutch-probe","version":"1.0.0","main":"index.js","bin":{"hutch-probe":"cli.js"}}`},
-		{"index.js", "exports.f = () => 'installed'\n"},
-		{"cli.js", "#!/usr/bin/env node\nconsole.log('program', process.argv[2])\n"},
-	} {
+	for _, f := range files {
 		if err := w.WriteHeader(&tar.Header{Name: "package/" + f[0], Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(f[1]))}); err != nil {
 			t.Fatal(err)
 		}

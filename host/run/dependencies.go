@@ -272,6 +272,9 @@ func (j *job) installer(ctx context.Context, p *place, argv []string, in deps.In
 	if x.Cause == sdk.CauseCancelled {
 		return "", nil, sdk.ErrCancelled
 	}
+	for _, t := range x.Traffic {
+		j.decided(bounded(t))
+	}
 	j.event(store.EventExecEnd, map[string]any{"sandbox": p.ID(), "cause": x.Cause, "exit_code": x.Code,
 		"evidence": x.Evidence})
 	end, dropped := said.Bytes()

@@ -92,17 +92,22 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		data["traffic_more"] = n
 	}
 	for i, t := range j.res.Network.Traffic {
-		typ := store.EventNetworkDenied
-		if t.Allowed {
-			typ = store.EventNetworkAllowed
-		}
-		j.event(typ, t)
+		j.decided(t)
 		for requests := range slices.Chunk(j.requests[i], maxRequestsEvent) {
 			j.event(store.EventNetworkRequests, map[string]any{"name": t.Name, "port": t.Port, "requests": requests})
 		}
 	}
 	j.event(store.EventExecEnd, data, j.refs("stdout.log", "stderr.log")...)
 	return exit != nil
+}
+
+// decided records what rules said of a destination.
+func (j *job) decided(t sdk.Traffic) {
+	typ := store.EventNetworkDenied
+	if t.Allowed {
+		typ = store.EventNetworkAllowed
+	}
+	j.event(typ, t)
 }
 
 // exited takes in how the backend says that the command ended.

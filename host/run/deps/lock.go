@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/hutch-run/hutch/sdk/network"
 )
 
 // Lock is a lock file of a language, whose packages are installed at its versions, each with the digest that it names:
@@ -17,7 +20,7 @@ type Lock struct {
 	Files map[string]string
 	// Packages are what it installs: NAME==VERSION, or NAME@VERSION.
 	Packages []string
-	// URLs are where packages come from that the registry does not have.
+	// URLs are where packages come from that the registry does not have, on the internet.
 	URLs []string
 }
 
@@ -111,7 +114,7 @@ func packageLock(text string) (*Lock, error) {
 			p.Name = at[i+len("node_modules/"):]
 		}
 		l.Packages = append(l.Packages, p.Name+"@"+p.Version)
-		if host := u.Hostname(); host != "" && !slices.Contains(registries["javascript"], host) {
+		if host := u.Hostname(); mayName(host) && !slices.Contains(registries["javascript"], host) {
 			l.URLs = append(l.URLs, p.Resolved)
 		}
 	}
@@ -119,4 +122,13 @@ func packageLock(text string) (*Lock, error) {
 	slices.Sort(l.URLs)
 	l.Packages = slices.Compact(l.Packages)
 	return l, nil
+}
+
+// mayName reports whether a lock file, which comes with a project, opens a host to its installation: neither this
+// machine nor a private network.
+func mayName(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return network.Public(addr)
+	}
+	return host != "" && network.Canonical(host) != network.Host
 }

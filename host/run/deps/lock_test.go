@@ -23,6 +23,10 @@ func TestParseLock(t *testing.T) {
 	}{
 		{lang: "python", text: goodRequirements, packages: []string{"b==1.0", "a[x,y]===2!3.0+local"}},
 		{lang: "javascript", text: goodLock, packages: []string{"@s/b@2.0.0", "a@1.0.0", "c@3.0.0"}, urls: []string{"https://other.example/b.tgz"}},
+		{lang: "javascript", text: `{"packages": {"": {}, "node_modules/a": {"version": "1", "resolved": "http://169.254.169.254/a", "integrity": "sha512-A"},
+			"node_modules/b": {"version": "1", "resolved": "http://127.0.0.1:8080/b", "integrity": "sha512-A"}, "node_modules/c": {"version": "1", "resolved": "http://HOST.:11434/c", "integrity": "sha512-A"},
+			"node_modules/d": {"version": "1", "resolved": "http://[::1]:8080/d", "integrity": "sha512-A"}, "node_modules/e": {"version": "1", "resolved": "http://10.0.0.1/e", "integrity": "sha512-A"}}}`,
+			packages: []string{"a@1", "b@1", "c@1", "d@1", "e@1"}},
 		{lang: "ruby", text: "x", bad: "hutch installs from no lock file of ruby"},
 		{lang: "python", text: "# nothing\n", bad: "it has no packages"},
 		{lang: "python", text: "a==1\n", bad: `"a==1" has no --hash`},
