@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/result"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
@@ -231,7 +232,7 @@ func missingScript(name string) error {
 			scripts = append(scripts, e.Name())
 		}
 	}
-	if guess := closest(base, scripts); guess != "" {
+	if guess := diag.Suggest(base, scripts); guess != "" {
 		return hint(err, "did you mean hutch run %s?", termsafe.ShellWord(dir+guess))
 	}
 	return hint(err, "hutch run -- COMMAND runs a command, hutch run FILE a script or a run file")

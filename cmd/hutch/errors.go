@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/hutch-run/hutch/host/agent/model"
+	"github.com/hutch-run/hutch/host/diag"
 )
 
 var (
@@ -72,7 +73,7 @@ func usageError(k *kong.Kong, err error) error {
 		given := strings.Trim(m[3], `"`)
 		if at := model.Compatible(given); at != "" && m[1] == "--provider" {
 			hints = append(hints, fmt.Sprintf("%s speaks OpenAI's protocol: --provider openai --base-url %s", given, at))
-		} else if guess := closest(given, strings.Split(known, ",")); guess != "" {
+		} else if guess := diag.Suggest(given, strings.Split(known, ",")); guess != "" {
 			hints = append(hints, fmt.Sprintf("did you mean %s?", guess))
 		}
 	case noNumber().MatchString(text):

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
@@ -137,7 +138,7 @@ func unknownWord(command, word, prefix string, known []string) []string {
 	if answer := habitual(command, word); answer != "" {
 		return []string{answer}
 	}
-	if guess := closest(strings.TrimLeft(word, "-"), known); guess != "" {
+	if guess := diag.Suggest(strings.TrimLeft(word, "-"), known); guess != "" {
 		return []string{"did you mean " + termsafe.Line(prefix+guess) + "?"}
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/hutch-run/hutch/host/diag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,7 +105,7 @@ backend = "fake"
 // TestNoAbsurdGuess: a word that shares little with every known one has no guess.
 func TestNoAbsurdGuess(t *testing.T) {
 	for word, want := range map[string]string{"images": "", "-u": "", "up": "", "kill": "", "rnu": "run", "lgos": "logs", "pulll": "pull"} {
-		if got := closest(word, []string{"run", "runs", "rm", "ps", "pull", "logs", "fs", "gc", "--all", "diff"}); got != want {
+		if got := diag.Suggest(word, []string{"run", "runs", "rm", "ps", "pull", "logs", "fs", "gc", "--all", "diff"}); got != want {
 			t.Errorf("%s: %q, want %q", word, got, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/termsafe"
@@ -124,7 +125,7 @@ func choose(all []*runfile.Definition, names []string) ([]*runfile.Definition, e
 // noSuch is the error about a name that nothing of a kind has, with the name that was probably meant, or all of them.
 func noSuch(kind, name string, known []string) error {
 	err := fmt.Errorf("no %s %q", kind, name)
-	if guess := closest(name, known); guess != "" {
+	if guess := diag.Suggest(name, known); guess != "" {
 		return hint(err, "did you mean %q?", guess)
 	}
 	return hint(err, "there are %s", strings.Join(known, ", "))

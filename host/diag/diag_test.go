@@ -162,7 +162,7 @@ func TestSuggest(t *testing.T) {
 	options := []string{"entrypoint", "env", "args", "limits", "language", "command"}
 	for given, want := range map[string]string{
 		"entrypont": "entrypoint", "entry_point": "entrypoint", "limit": "limits", "ENV": "env", "agrs": "args", "lnaguage": "language",
-		"colour": "", "": "", "x": "", "commands": "command", "args": "", strings.Repeat("x", 1000): "",
+		"colour": "", "": "", "x": "", "commands": "command", "args": "", "trams": "", "nv": "env", strings.Repeat("x", 1000): "",
 	} {
 		if got := Suggest(given, options); got != want {
 			t.Errorf("Suggest(%.20q) = %q, want %q", given, got, want)

@@ -9,8 +9,8 @@ import (
 	"github.com/hutch-run/hutch/host/termsafe"
 )
 
-// Suggest returns the option that given was most likely meant to be, or "" when none is near. It looks at a bounded
-// part of both.
+// Suggest returns the option that given was most likely meant to be, or "" when none is near. An option that differs in
+// more than one character begins like given. It looks at a bounded part of both.
 func Suggest(given string, options []string) string {
 	const most = 64
 	if given == "" || len(given) > most {
@@ -19,13 +19,22 @@ func Suggest(given string, options []string) string {
 	sorted := append([]string(nil), options...)
 	sort.Strings(sorted)
 	g := strings.ToLower(given)
-	best, bestDistance := "", min(3, 1+len(given)/3)+1
+	best, bestScore := "", 2*min(3, 1+len(given)/3)+2
 	for _, o := range sorted {
 		if o == given || o == "" || len(o) > most {
 			continue
 		}
-		if d := levenshtein.Distance(g, strings.ToLower(o), nil); d < bestDistance && d < max(len(o), len(given)) {
-			best, bestDistance = o, d
+		l := strings.ToLower(o)
+		d := levenshtein.Distance(g, l, nil)
+		if d >= max(len(o), len(given)) || d > 1 && l[0] != g[0] {
+			continue
+		}
+		score := 2 * d
+		if len(l) != len(g) {
+			score++ // two letters are swapped more often than another is typed and one forgotten
+		}
+		if score < bestScore {
+			best, bestScore = o, score
 		}
 	}
 	return best
