@@ -120,6 +120,8 @@ func (c *agentStartCmd) list(u *ui, s *store.Store) error {
 		where := "not installed: " + p.Install
 		if prog, err := preset.Find(p.Program); err == nil {
 			where = prog.Path
+		} else if p.Installed() != nil {
+			where = "in its sandbox: " + strings.Join(p.Dependencies, " ")
 		}
 		var of []string
 		for _, h := range homes {

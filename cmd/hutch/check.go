@@ -67,6 +67,7 @@ type validation struct {
 	Runs        int              `json:"runs"`
 	Generates   int              `json:"generates"`
 	Cycles      int              `json:"cycles"`
+	Agents      int              `json:"agents,omitempty"`
 	Diagnostics diag.Diagnostics `json:"diagnostics"`
 }
 
@@ -247,6 +248,7 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 		v.Runs += len(conf.Runs())
 		v.Generates += len(conf.Generates())
 		v.Cycles += len(conf.Cycles())
+		v.Agents += len(conf.Agents())
 		if ds.HasErrors() {
 			continue
 		}
@@ -282,6 +284,9 @@ func (c *validateCmd) Run(ctx context.Context, u *ui) error {
 			}
 			if v.Cycles > 0 {
 				what = append(what, count(v.Cycles, "cycle block"))
+			}
+			if v.Agents > 0 {
+				what = append(what, count(v.Agents, "agent block"))
 			}
 			err = u.line("valid: %s", strings.Join(what, ", "))
 		}

@@ -235,6 +235,9 @@ func TestAgents(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, "/nowhere", newService(t))
 		w.env = append(w.env, "NODE_EXTRA_CA_CERTS="+os.Getenv("NODE_EXTRA_CA_CERTS"))
+		if out, _ := w.hutch(0, "agent"); !strings.Contains(out, "in its sandbox: @openai/codex") {
+			t.Errorf("hutch agent lists %s", out)
+		}
 		if out, errs := w.hutch(0, "agent", "codex", "-p", task, "--apply", "on-success"); w.greeting() != greeting ||
 			!strings.Contains(errs, "its sandbox has @openai/codex") {
 			t.Errorf("it says %s%s", out, errs)

@@ -126,15 +126,17 @@ agent "ours" {
 	if out, _ := w.hutch(0, "agent"); !strings.Contains(out, "Ours") {
 		t.Errorf("hutch agent lists %s", out)
 	}
-	w.hutch(0, "validate", file)
+	if out, _ := w.hutch(0, "validate", file); !strings.Contains(out, "1 agent block") {
+		t.Errorf("hutch validate says %s", out)
+	}
 	w.hutch(0, "agent", "ours", "-p", "it", "--apply", "on-success")
 	if got, err := os.ReadFile(filepath.Join(w.project, "out.txt")); string(got) != "HELLO --do it\n" {
 		t.Errorf("it wrote %q, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		strings.Replace(block, "prompt ", "prompts", 1):                                     `hutch.hcl:5`,
-		strings.Replace(block, `"my-agent"`, `"a/b"`, 1):                                    `"a/b" is not a name in PATH`,
-		strings.Replace(block, `agent "ours"`, `agent "claude"`, 1):                         `agent "claude" needs another name`,
+		strings.Replace(block, "prompt ", "prompts", 1):                                               `hutch.hcl:5`,
+		strings.Replace(block, `"my-agent"`, `"a/b"`, 1):                                              `"a/b" is not a name in PATH`,
+		strings.Replace(block, `agent "ours"`, `agent "claude"`, 1):                                   `agent "claude" needs another name`,
 		strings.Replace(block, `{ default = "hello" }`, "{\ndefault = \"x\"\nsensitive = true\n}", 1): "env is made of a sensitive value",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
