@@ -77,11 +77,8 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (_ sdk.San
 
 // refuse says what a plain process cannot do.
 func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
-	for _, h := range b.holds(c, req.Limits) {
-		if h.HeldBy == "" {
-			return &sdk.Error{Reason: sdk.ReasonLimit, Limit: h.Limit,
-				Summary: "the limit " + string(h.Limit) + " cannot be held here", Detail: h.Reason, Fix: h.Fix}
-		}
+	if err := sdk.Holds(b.holds(c, req.Limits)).Err(); err != nil {
+		return err
 	}
 	switch req.Workspace.Mode {
 	case sdk.WorkspacePrivate, sdk.WorkspaceShared:
@@ -97,17 +94,7 @@ func (b *backend) refuse(c *config, req *sdk.CreateRequest) error {
 	if len(req.Mounts) > 0 {
 		return sdk.Errorf(sdk.ReasonUnsupported, "a plain process sees no mounts").WithFix("use another backend")
 	}
-	for _, dir := range []string{req.Workspace.Source, req.Input} {
-		if dir == "" {
-			continue
-		}
-		if fi, err := os.Stat(dir); err != nil {
-			return sdk.Errorf(sdk.ReasonConfig, "%w", err)
-		} else if !fi.IsDir() {
-			return sdk.Errorf(sdk.ReasonConfig, "%s is no directory", dir)
-		}
-	}
-	return nil
+	return errors.Join(sdk.NeedDirectory("workspace", req.Workspace.Source), sdk.NeedDirectory("input", req.Input))
 }
 
 // delay waits, and says how far it is.

@@ -2,10 +2,7 @@ package limits
 
 import (
 	"math"
-	"os"
 	"path"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,30 +33,16 @@ func (sys system) defaultMemory() uint64 {
 				continue
 			}
 			for top := sys.root + m.dir; len(dir) >= len(top); dir = path.Dir(dir) {
-				most, used := number(dir+"/"+limit), number(dir+"/"+usage)
-				for line := range strings.Lines(string(readFile(dir + "/memory.stat"))) {
-					if value, ok := strings.CutPrefix(line, inactive+" "); ok {
-						n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
-						used -= min(n, used) // the kernel takes it back when somebody needs it
-					}
-				}
-				if most < math.MaxInt64>>1 {
+				most, limited := readUint(dir + "/" + limit)
+				used, _ := readUint(dir + "/" + usage)
+				used -= min(readKeyed(dir + "/memory.stat")[inactive], used) // the kernel takes it back when somebody needs it
+				if limited && most < math.MaxInt64>>1 {
 					free = min(free, most-min(used, most))
 				}
 			}
 		}
 	}
 	return threeQuarters(free) >> 20 << 20
-}
-
-// number reads a file with one number; without one there is no bound.
-func number(name string) uint64 {
-	b, err := os.ReadFile(name)
-	n, err2 := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil || err2 != nil {
-		return math.MaxUint64
-	}
-	return n
 }
 
 // DiskDefault is the disk limit in bytes of a sandbox for which nobody asks for one, whose files lie in dir:

@@ -140,12 +140,6 @@ func (d dir) xattr(name, attr string) string {
 	return string(buf[:n])
 }
 
-// hasXattr reports whether name has an extended attribute, whatever its value.
-func (d dir) hasXattr(name, attr string) bool {
-	_, err := unix.Lgetxattr(fdPath(d.fd())+"/"+name, attr, nil)
-	return err == nil
-}
-
 func isDir(st unix.Stat_t) bool     { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 func isRegular(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
 func isLink(st unix.Stat_t) bool    { return st.Mode&unix.S_IFMT == unix.S_IFLNK }

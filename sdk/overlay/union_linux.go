@@ -124,12 +124,13 @@ func (u *Union) isWhiteout(p pair, st unix.Stat_t, name string) bool {
 	if !u.hiding {
 		return false
 	}
-	return isDevice0(st) || p.xwhite && isRegular(st) && st.Size == 0 && hasAttr(p.up, name, u.marks+"whiteout")
+	return isDevice0(st) || p.xwhite && isRegular(st) && st.Size == 0 && hasXattr(p.up, name, u.marks+"whiteout")
 }
 
 func isDevice0(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0 }
 
-func hasAttr(fd int, name, attr string) bool {
+// hasXattr reports whether name in a directory has an extended attribute, whatever its value.
+func hasXattr(fd int, name, attr string) bool {
 	_, err := unix.Lgetxattr(fdPath(fd)+"/"+name, attr, nil)
 	return err == nil
 }

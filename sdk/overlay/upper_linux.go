@@ -289,13 +289,8 @@ func (w *walker) same(c Difference) {
 // whiteout reports the overlay's marks for "deleted": a character device 0:0, which a program cannot make through the
 // overlay, or, in a directory marked for it, an empty file with an attribute. Names like ".wh.x" are just names.
 func (w *walker) whiteout(up dir, st unix.Stat_t, name, opaque string) bool {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFCHR:
-		return st.Rdev == 0
-	case unix.S_IFREG:
-		return opaque == "x" && st.Size == 0 && up.hasXattr(name, w.marks+"whiteout")
-	}
-	return false
+	return isDevice0(st) ||
+		opaque == "x" && isRegular(st) && st.Size == 0 && hasXattr(up.fd(), name, w.marks+"whiteout")
 }
 
 // into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where
