@@ -128,7 +128,7 @@ func (l *latest) had(version string) map[string]string {
 	return nil
 }
 
-// of is what changes with the page of a sandbox; "" when there is none.
+// of is what changes with the page of a sandbox; "" without one.
 func (v *overview) of(box string) string {
 	for _, p := range v.Projects {
 		if slices.ContainsFunc(p.Cards, func(c *card) bool { return c.ID == box }) {
