@@ -89,13 +89,16 @@ func (c *portCmd) Run(ctx context.Context, u *ui) error {
 			if err != nil {
 				return err
 			}
-			at, err := p.Listen()
+			at, err := p.Listen(sb.Record.Network)
 			if errors.Is(err, syscall.EADDRINUSE) && !strings.Contains(text, ":") {
 				p.Host = 0
-				at, err = p.Listen()
+				at, err = p.Listen(sb.Record.Network)
+			}
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return hint(err, "hutch port %s 0:%d takes any that is free", c.Sandbox, p.Sandbox)
 			}
 			if err != nil {
-				return hint(err, "hutch port %s 0:%d takes any that is free", c.Sandbox, p.Sandbox)
+				return err
 			}
 			defer at.Close()
 			at.Serve(dial)

@@ -83,12 +83,16 @@ func TestPorts(t *testing.T) {
 func TestPublished(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	defer server.Close()
-	p, err := Port{Sandbox: 3000}.Listen()
+	p, err := Port{Sandbox: 3000}.Listen(Network{Allow: []string{"host:3000", "127.0.0.1:3001", "127.0.0.0/8:3000"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if _, err := (Port{Host: p.Host, Sandbox: 1}).Listen(); !errors.Is(err, syscall.EADDRINUSE) {
+	own := Network{Allow: []string{"127.0.0.1:3000"}} // connections would come back, for ever
+	if p, err := (Port{Sandbox: 3000}).Listen(own); err == nil || !strings.Contains(err.Error(), "by the rule") {
+		t.Errorf("a port that a rule makes this machine's: %v %v", p, err)
+	}
+	if _, err := (Port{Host: p.Host, Sandbox: 1}).Listen(Network{}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port in use: %v", err)
 	}
 	refuse := atomic.Bool{}

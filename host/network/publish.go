@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	rules "github.com/hutch-run/hutch/sdk/network"
 	"github.com/hutch-run/hutch/sdk/network/loopback"
 )
 
@@ -80,8 +81,15 @@ type Published struct {
 	stop     context.CancelFunc
 }
 
-// Listen listens on 127.0.0.1. Connections wait until [Published.Serve].
-func (p Port) Listen() (*Published, error) {
+// Listen listens on 127.0.0.1, for a sandbox with the network n. Connections wait until [Published.Serve].
+func (p Port) Listen(n Network) (*Published, error) {
+	for _, rule := range n.Allow {
+		r, err := rules.ParseRule(rule)
+		if err == nil && r.IsLoopback() && r.Port() == p.Sandbox {
+			return nil, fmt.Errorf("port %d of the sandbox is this machine's by the rule %q: publish another one, or take the rule out",
+				p.Sandbox, rule)
+		}
+	}
 	l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.Host))
 	if err != nil {
 		var errno syscall.Errno

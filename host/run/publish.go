@@ -1,7 +1,9 @@
 package run
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
@@ -26,15 +28,17 @@ func (j *job) publish(b *backend.Backend, needed int) error {
 		if err != nil {
 			return err
 		}
-		at, err := p.Listen()
+		at, err := p.Listen(j.d.Network)
 		switch {
 		case err != nil && i >= needed:
 			j.note(err, fmt.Sprintf("publish %s", text))
 			continue
 		case err != nil:
-			d := j.d.Diagnose("network.publish", err.Error(), "",
-				fmt.Sprintf("publish another one: 0:%d takes any that is free", p.Sandbox))
-			return diag.Diagnostics{d}
+			fix := ""
+			if errors.Is(err, syscall.EADDRINUSE) {
+				fix = fmt.Sprintf("publish another one: 0:%d takes any that is free", p.Sandbox)
+			}
+			return diag.Diagnostics{j.d.Diagnose("network.publish", err.Error(), "", fix)}
 		}
 		j.published = append(j.published, at)
 		j.res.Network.Publish = append(j.res.Network.Publish, at.Port.String())

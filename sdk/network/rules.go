@@ -131,6 +131,11 @@ func (r Rule) Name() string { return r.name }
 // Port returns the port that the rule is about, 0 for all.
 func (r Rule) Port() int { return int(r.port) }
 
+// IsLoopback reports whether the rule makes a port of the sandbox's loopback this machine's: see [Rules.Loopback].
+func (r Rule) IsLoopback() bool {
+	return r.prefix.IsValid() && r.prefix.Addr().IsLoopback() && r.prefix.IsSingleIP()
+}
+
 // Matches reports whether the rule is about name, which is canonical, on port.
 func (r Rule) Matches(name string, port int) bool { return r.matchesName(name) && r.onPort(port) }
 
@@ -196,8 +201,7 @@ func Check(spec *sdk.Spec) error {
 // them at 127.0.0.1.
 func (r Rules) Loopback() (ports []int) {
 	for _, x := range r.allow {
-		if x.prefix.IsValid() && x.prefix.Addr().IsLoopback() && x.prefix.IsSingleIP() &&
-			!slices.Contains(ports, int(x.port)) {
+		if x.IsLoopback() && !slices.Contains(ports, int(x.port)) {
 			ports = append(ports, int(x.port))
 		}
 	}
