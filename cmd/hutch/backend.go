@@ -85,12 +85,7 @@ func (c *backendListCmd) Run(ctx context.Context, u *ui) error {
 	}
 	names := pool.Names()
 	if c.Quiet {
-		for _, n := range names {
-			if err := u.line("%s", n); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printEach(u, "text", names, func(n string) string { return n })
 	}
 	in, err := installer(s, u)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/hutch-run/hutch/host/install"
@@ -52,16 +51,8 @@ func (c *initCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	got, err := in.Init(ctx, files, install.InitOptions{Upgrade: c.Upgrade, Locked: c.Locked, Whole: whole})
-	for _, g := range got {
-		if c.Output == "json" {
-			if err := json.NewEncoder(u.out).Encode(g); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := u.line("%s", initialized(g)); err != nil {
-			return err
-		}
+	if err := printEach(u, c.Output, got, initialized); err != nil {
+		return err
 	}
 	if err == nil && len(got) == 0 {
 		u.note("%s no backend", required(len(files)))

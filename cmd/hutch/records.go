@@ -75,17 +75,7 @@ func (c *runsCmd) list(u *ui, s *store.Store) error {
 	if !c.Quiet && c.Output == "text" {
 		return c.table(u, s, runs)
 	}
-	for _, r := range runs {
-		if c.Output == "json" {
-			err = json.NewEncoder(u.out).Encode(r)
-		} else {
-			_, err = fmt.Fprintln(u.out, r.ID)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return printEach(u, c.Output, runs, func(r store.Info) string { return r.ID })
 }
 
 // table has a column for what is not said of most runs only when one of those it lists says it.

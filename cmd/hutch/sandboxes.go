@@ -57,12 +57,7 @@ func (c *psCmd) list(ctx context.Context, u *ui, m *sandbox.Manager) error {
 	}
 	slices.SortStableFunc(list, func(a, b sandbox.Status) int { return strings.Compare(a.Project, b.Project) })
 	if c.Output == "json" {
-		for _, st := range list {
-			if err := json.NewEncoder(u.out).Encode(st); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printEach(u, c.Output, list, nil)
 	}
 	if len(list) == 0 {
 		u.note("no sandboxes")
@@ -96,16 +91,7 @@ func (c *psCmd) names(u *ui) error {
 	}
 	defer done()
 	list, err := s.Sandboxes()
-	for _, i := range list {
-		name := i.Name
-		if name == "" {
-			name = i.ID
-		}
-		if err := u.line("%s", name); err != nil {
-			return err
-		}
-	}
-	return err
+	return errors.Join(err, printEach(u, "text", list, func(i store.SandboxInfo) string { return cmp.Or(i.Name, i.ID) }))
 }
 
 func dash(s string) string {
@@ -224,13 +210,7 @@ func (c *forkCmd) Run(ctx context.Context, u *ui) error {
 	}
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
 		forks, err := m.Fork(ctx, c.Sandbox, c.Name, c.Number)
-		for _, f := range forks {
-			if c.Output == "json" {
-				err = errors.Join(err, json.NewEncoder(u.out).Encode(f))
-			} else {
-				err = errors.Join(err, u.line("%s", f.Name))
-			}
-		}
+		err = errors.Join(err, printEach(u, c.Output, forks, func(f store.SandboxInfo) string { return f.Name }))
 		if errors.Is(err, store.ErrInUse) {
 			return hint(fmt.Errorf("a command works in the sandbox %s, and a fork would have half of what it writes",
 				c.Sandbox), "wait for it, or end it: hutch stop -f %s", c.Sandbox)
@@ -345,26 +325,18 @@ func (c *projectLsCmd) Run(u *ui) error {
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"NAME", "SANDBOXES", "SIZE", "FILES"}}
-	for _, p := range list {
-		switch {
-		case c.Quiet:
-			err = u.line("%s", p.Name)
-		case c.Output == "json":
-			err = json.NewEncoder(u.out).Encode(p)
-		default:
-			rows = append(rows, []string{p.Name, fmt.Sprint(len(p.Sandboxes)), units.FormatSize(p.Bytes), p.Dir})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if c.Quiet || c.Output == "json" {
-		return nil
-	}
-	if len(list) == 0 {
+	switch {
+	case c.Quiet:
+		return printEach(u, "text", list, func(p store.Project) string { return p.Name })
+	case c.Output == "json":
+		return printEach(u, c.Output, list, nil)
+	case len(list) == 0:
 		u.note("no projects")
 		return nil
+	}
+	rows := [][]string{{"NAME", "SANDBOXES", "SIZE", "FILES"}}
+	for _, p := range list {
+		rows = append(rows, []string{p.Name, fmt.Sprint(len(p.Sandboxes)), units.FormatSize(p.Bytes), p.Dir})
 	}
 	return u.table(rows)
 }

@@ -200,6 +200,22 @@ func (u *ui) table(rows [][]string) error {
 	return w.Flush()
 }
 
+// printEach writes a list, one a line: objects with -o json, else what text says of them.
+func printEach[T any](u *ui, output string, list []T, text func(T) string) error {
+	for _, x := range list {
+		err := error(nil)
+		if output == "json" {
+			err = json.NewEncoder(u.out).Encode(x)
+		} else {
+			err = u.line("%s", text(x))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // line writes one line of data to stdout. It is escaped.
 func (u *ui) line(format string, args ...any) error {
 	_, err := fmt.Fprintln(u.out, termsafe.String(fmt.Sprintf(format, args...)))
