@@ -59,21 +59,11 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	if c.MinAge > 0 {
 		return nil, errors.New("--min-age is for the dependencies of a run file")
 	}
-	env, passed, err := c.environment()
+	o, err := c.overrides()
 	if err != nil {
 		return nil, err
 	}
-	net, err := c.network()
-	if err == nil {
-		net, err = net.WithSecrets(c.Secret)
-	}
-	if err == nil {
-		net, err = c.publish(net)
-	}
-	if err != nil {
-		return nil, err
-	}
-	d.Env, d.Passed, d.Network = env, passed, net
+	d.Env, d.Passed, d.Network = o.Env, o.Passed, o.Network
 	if d.Backend == "" && forEach {
 		d.Backend = "each"
 	}

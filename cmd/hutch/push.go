@@ -15,6 +15,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/push"
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -241,7 +242,7 @@ func (c *pushCmd) make(ctx context.Context, s *session.Session, m *sandbox.Manag
 	if name == "" {
 		name = push.NewName()
 	}
-	return push.Make(ctx, m.WithMinIsolation(conf.MinIsolation), d, w, name, progress)
+	return push.Make(ctx, m.With(func(o *run.Options) { o.MinIsolation = conf.MinIsolation }), d, w, name, progress)
 }
 
 // definition is the run that is pushed to.

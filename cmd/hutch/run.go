@@ -276,22 +276,11 @@ func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]
 		return nil, fmt.Errorf("arguments after -- are for one run, and this call has %d; name the one that is meant",
 			len(defs))
 	}
-	env, passed, err := c.environment()
+	o, err := c.overrides()
 	if err != nil {
 		return nil, err
 	}
-	net, err := c.network()
-	if err == nil {
-		net, err = net.WithSecrets(c.Secret)
-	}
-	if err == nil {
-		net, err = c.publish(net)
-	}
-	if err != nil {
-		return nil, err
-	}
-	o := run.Overrides{Limits: c.Limits, Network: net, Env: env, Passed: passed, Args: call.tail, Mounts: c.mounts(),
-		MinAge: c.MinAge}
+	o.Args = call.tail
 	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
 	}
@@ -348,6 +337,21 @@ func (c *runCmd) apply(s *session.Session, defs []*runfile.Definition) (*config.
 	}
 	conf.Jobs = min(conf.Jobs, len(defs))
 	return conf, nil
+}
+
+// overrides are what the flags say about limits, mounts, environment and network.
+func (c *runFlags) overrides() (o run.Overrides, err error) {
+	o = run.Overrides{Limits: c.Limits, Mounts: c.mounts(), MinAge: c.MinAge}
+	if o.Env, o.Passed, err = c.environment(); err != nil {
+		return o, err
+	}
+	if o.Network, err = c.network(); err == nil {
+		o.Network, err = o.Network.WithSecrets(c.Secret)
+	}
+	if err == nil {
+		o.Network, err = c.publish(o.Network)
+	}
+	return o, err
 }
 
 // environment is what --env-file and --env add to the environment; the latter is stronger, and so is the last of a

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
+	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/run/language"
 	"github.com/hutch-run/hutch/host/runfile"
 	"github.com/hutch-run/hutch/host/sandbox"
@@ -105,7 +106,7 @@ func (c *createCmd) Run(ctx context.Context, u *ui) error {
 	if err != nil {
 		return err
 	}
-	info, err := m.WithMinIsolation(conf.MinIsolation).Create(ctx, d, c.Name)
+	info, err := m.With(func(o *run.Options) { o.MinIsolation = conf.MinIsolation }).Create(ctx, d, c.Name)
 	show.restore()
 	switch {
 	case err != nil:

@@ -171,15 +171,7 @@ func pullWorkspace(ctx context.Context, m *sandbox.Manager, ref string, o Option
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.Remove(f.Name()); _ = f.Close() }()
-	if err := p.take(ctx, f); err != nil {
-		return nil, err
-	}
-	if err := p.advance(ctx); err != nil {
-		return nil, err
-	}
-	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch,
-		"from": p.out.From, "to": p.out.To})
+	return p.bring(ctx, f)
 }
 
 // bundle has the sandbox write its commits into a file that is nobody else's.

@@ -96,6 +96,11 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 	if err != nil {
 		return nil, err
 	}
+	return p.bring(ctx, f)
+}
+
+// bring moves the branch by the commits of a bundle, which is removed.
+func (p *puller) bring(ctx context.Context, f *os.File) (*Pulled, error) {
 	defer func() { _ = os.Remove(f.Name()); _ = f.Close() }()
 	if err := p.take(ctx, f); err != nil {
 		return nil, err
@@ -103,8 +108,10 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 	if err := p.advance(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.x.Remove(ctx); err != nil {
-		p.out.Left = err.Error()
+	if p.x != nil {
+		if err := p.x.Remove(ctx); err != nil {
+			p.out.Left = err.Error()
+		}
 	}
 	return &p.out, p.sb.Changed(EventPull, map[string]any{"repository": p.out.Repository, "branch": p.out.Branch,
 		"from": p.out.From, "to": p.out.To})

@@ -373,17 +373,10 @@ func (m *Manager) RemoveProject(ctx context.Context, name string, force bool) er
 	return m.store.RemoveProject(name)
 }
 
-// WithMinIsolation returns a manager that makes no sandbox on a backend that isolates less; "" allows all.
-func (m *Manager) WithMinIsolation(least sdk.Isolation) *Manager {
+// With returns a manager with changed options for what it makes and runs.
+func (m *Manager) With(change func(*run.Options)) *Manager {
 	c := *m
-	c.opt.Run.MinIsolation = least
-	return &c
-}
-
-// WithProgress returns a manager that reports what takes time to to, maybe concurrently.
-func (m *Manager) WithProgress(to func(run.Progress)) *Manager {
-	c := *m
-	c.opt.Run.Progress = to
+	change(&c.opt.Run)
 	return &c
 }
 

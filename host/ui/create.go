@@ -32,11 +32,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 			command = append(command, "--name", termsafe.ShellWord(name))
 		}
 		n := &notice{Command: strings.Join(command, " ")}
-		conf, err := s.session.Config()
-		if err != nil {
-			return failed(err, n), nil
-		}
-		info, err := m.WithMinIsolation(conf.MinIsolation).Create(ctx, def, name)
+		info, err := m.Create(ctx, def, name)
 		if err != nil {
 			var f *result.Failure
 			if errors.As(err, &f) {

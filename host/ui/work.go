@@ -155,7 +155,7 @@ func (s *Server) perform(
 	go func() {
 		bounded, over := context.WithTimeoutCause(ctx, actTime, fmt.Errorf("it took longer than %s", actTime))
 		defer over()
-		n, to := do(bounded, s.manager.WithProgress(s.works.progress(v)))
+		n, to := do(bounded, s.manager.With(func(o *run.Options) { o.Progress = s.works.progress(v) }))
 		if cause := context.Cause(bounded); cause != nil && n.Failed {
 			n.Text = fmt.Sprintf("%s: %s: %s", title, cause, n.Text)
 		}

@@ -217,26 +217,21 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 		err = errors.Join(err, f(ctx))
 	}
 	defer closing(s.Close)
-	pool, err := s.Pool()
-	if err != nil {
-		return err
-	}
 	conf, err := s.Config()
 	if err != nil {
 		return err
 	}
-	manager := sandbox.Options{
-		Run: run.Options{Store: s.Store(), Backends: pool, MinIsolation: conf.MinIsolation, Environ: os.Environ(),
-			TakeBase: review.WriteBase},
-		Destroy: s.Destroy,
+	manager, err := s.Sandboxes(nil)
+	if err != nil {
+		return err
 	}
 	if c.RemoverOf != nil {
-		return remove(sandbox.New(manager), *c.RemoverOf)
+		return remove(manager, *c.RemoverOf)
 	}
 	if self := store.Self(); !c.Keep {
-		manager.Run.EndsWith = &self
+		manager = manager.With(func(o *run.Options) { o.EndsWith = &self })
 	}
-	o := Options{Call: *c, Manager: sandbox.New(manager), Allowed: map[judge.Rule]bool{}}
+	o := Options{Call: *c, Manager: manager, Allowed: map[judge.Rule]bool{}}
 	o.Backend = cmp.Or(c.Backend, conf.Backend, "bwrap")
 	if !c.Keep {
 		o.Remover = sync.OnceValue(func() error { return startRemover(*c) })

@@ -95,17 +95,11 @@ func (l *Ledger) Apply(ctx context.Context, r *Review, p *Plan) (*Applied, error
 	if len(p.steps) == 0 {
 		return nil, errNothing
 	}
-	unlock, err := l.lock(ctx)
+	unlock, err := l.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if _, err := l.recover(ctx); err != nil {
-		return nil, err
-	}
-	if err := l.prune(time.Now()); err != nil {
-		return nil, err
-	}
 	for _, s := range p.steps {
 		s.Base = baseEntry(r.Subject.Base, s.Path)
 	}
@@ -281,6 +275,21 @@ func (l *Ledger) lock(ctx context.Context) (func(), error) {
 	return release, err
 }
 
+// enter takes the lock for a change of a project, finishes what others left, and makes room.
+func (l *Ledger) enter(ctx context.Context) (unlock func(), err error) {
+	if unlock, err = l.lock(ctx); err != nil {
+		return nil, err
+	}
+	if _, err = l.recover(ctx); err == nil {
+		err = l.prune(time.Now())
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
 func (l *Ledger) point(what string) {
 	if l.at != nil {
 		l.at(what)
@@ -309,17 +318,11 @@ func (e *UndoError) Error() string {
 // Undo takes back the last apply from the sandbox of that name or id, all of it or nothing. It refuses, with an
 // *[UndoError], where the project is not as the apply left it.
 func (l *Ledger) Undo(ctx context.Context, sandbox string) (*Applied, error) {
-	unlock, err := l.lock(ctx)
+	unlock, err := l.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if _, err := l.recover(ctx); err != nil {
-		return nil, err
-	}
-	if err := l.prune(time.Now()); err != nil {
-		return nil, err
-	}
 	dir, j, err := l.last(sandbox)
 	if err != nil {
 		return nil, err
