@@ -20,14 +20,19 @@ func entry(id string) string { return filepath.Join(registry(), filepath.Base(id
 
 // register writes an entry, as a whole or not at all.
 func register(h sdk.Handle) error {
-	if err := os.MkdirAll(registry(), 0o700); err != nil {
-		return err
-	}
 	b, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(entry(h.ID), b, 0o600, false)
+	for {
+		if err := os.MkdirAll(registry(), 0o700); err != nil {
+			return err
+		}
+		err = atomicfile.Write(entry(h.ID), b, 0o600, false)
+		if !errors.Is(err, fs.ErrNotExist) { // else another process removed the last entry meanwhile
+			return err
+		}
+	}
 }
 
 func lookup(id string) (h sdk.Handle, ok bool) {
@@ -42,5 +47,6 @@ func unregister(id string) error {
 	if err := os.Remove(entry(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	_ = os.Remove(registry()) // fails while there are others
 	return nil
 }
