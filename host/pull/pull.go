@@ -8,6 +8,7 @@ package pull
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -93,6 +94,9 @@ func Pull(ctx context.Context, m *sandbox.Manager, st *store.Store, ref string, 
 		}
 	}
 	f, err := p.await(ctx)
+	if errors.Is(err, errPulled) {
+		return &p.out, p.advance(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -296,6 +300,11 @@ func (p *puller) await(ctx context.Context) (*os.File, error) {
 		if !errors.Is(err, push.ErrNoBundle) {
 			return f, err
 		}
+		if p.sb.Asleep() && !running {
+			if err := p.settled(ctx); err != nil {
+				return nil, err
+			}
+		}
 		if err := p.sb.Rouse(ctx); err != nil { // not before: a bundle on this host needs no VM
 			return nil, err
 		}
@@ -348,6 +357,59 @@ func (p *puller) handIn(ctx context.Context) (*os.File, error) {
 		err = fmt.Errorf("the bundle %s was made in the sandbox and is not there", p.x.Bundle())
 	}
 	return f, err
+}
+
+// errPulled says that the ref holds all that was committed in the sandbox.
+var errPulled = errors.New("everything was pulled already")
+
+// settled returns why a sandbox that sleeps need not be woken: since hutch handed in its commits, and pulled them,
+// nothing ran in it and nothing was put into it. It is nil where the sandbox has to be asked.
+func (p *puller) settled(ctx context.Context) error {
+	events, err := p.sb.Events()
+	if err != nil {
+		return err
+	}
+	var last push.HandedIn
+	var changed uint64 // the last event that may have come with commits
+	running := map[string]bool{}
+	pulled := ""
+	for _, e := range events {
+		var data struct{ Run, To string }
+		switch e.Type {
+		case push.EventHandIn:
+			pulled, last = "", push.HandedIn{}
+			if err := json.Unmarshal(e.Data, &last); err != nil {
+				return err
+			}
+			continue
+		case EventPull, store.EventExecStart, store.EventExecEnd:
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				return err
+			}
+		case store.EventSandboxRecord, store.EventSandboxStop, store.EventSandboxStart:
+			continue
+		}
+		switch e.Type {
+		case EventPull:
+			pulled = data.To
+			continue
+		case store.EventExecStart:
+			running[data.Run] = true
+		case store.EventExecEnd:
+			delete(running, data.Run)
+		}
+		changed = e.Seq
+	}
+	if last.After < changed || len(running) > 0 {
+		return nil
+	}
+	if last.Nothing {
+		return p.nothing(last.Outcome)
+	}
+	if p.out.To, err = p.repo.Commit(ctx, p.out.Ref); err != nil || p.out.To != pulled {
+		return nil // the user removed or moved the ref
+	}
+	return errPulled
 }
 
 // nothing is the error where no commit was made.

@@ -108,12 +108,26 @@ func lastLine(s string) string {
 
 // Outcome is what is in the clone when nothing works in it any more.
 type Outcome struct {
-	Nothing     bool // there is no new commit, and so no bundle
-	Uncommitted int  // paths that are in no commit
+	Nothing     bool `json:"nothing,omitempty"` // there is no new commit, and so no bundle
+	Uncommitted int  `json:"uncommitted"`       // paths that are in no commit
+}
+
+// EventHandIn is in a sandbox's chain: hutch made the bundle of all that was committed, or found no commit. Its data is
+// a [HandedIn].
+const EventHandIn store.EventType = "handin"
+
+// HandedIn is what a hand-in found.
+type HandedIn struct {
+	After uint64 `json:"after"` // sequence number of the chain's last event before hutch looked
+	Outcome
 }
 
 // HandIn makes the output bundle of what was committed in the sandbox, if nobody has made one.
 func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o Outcome, err error) {
+	events, err := sb.Events()
+	if err != nil {
+		return o, err
+	}
 	x := exchangeOf(sb.Sandbox)
 	code, out, said, err := script(ctx, sb.Sandbox, bundleScript, p.Clone, p.Base, x.Bundle(), x.Dir, rand.Text())
 	if err != nil {
@@ -132,7 +146,11 @@ func HandIn(ctx context.Context, sb *sandbox.Sandbox, p *store.SandboxPush) (o O
 	default:
 		return o, fmt.Errorf("make the bundle in the sandbox: %s (code %d)", said, code)
 	}
-	return o, nil
+	h := HandedIn{Outcome: o}
+	if n := len(events); n > 0 {
+		h.After = events[n-1].Seq
+	}
+	return o, sb.Changed(EventHandIn, h)
 }
 
 // goneError is the refusal for a clone that is no longer a repository.

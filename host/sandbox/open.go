@@ -181,6 +181,9 @@ func (s *Sandbox) Changed(typ store.EventType, data any) error { return s.rec.Ch
 // Events are those of the sandbox's chain; see [store.SandboxRecord.Events].
 func (s *Sandbox) Events() ([]store.Event, error) { return s.rec.Events() }
 
+// Asleep reports whether the sandbox sleeps and [Sandbox.Rouse] was not called.
+func (s *Sandbox) Asleep() bool { return s.asleep }
+
 // SetPush writes down what was sent into the sandbox. The caller has opened it [Exclusive].
 func (s *Sandbox) SetPush(p *store.SandboxPush) error {
 	err := s.rec.Update(func(i *store.SandboxInfo) { i.Push = p })
