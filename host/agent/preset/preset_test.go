@@ -115,7 +115,7 @@ func TestFind(t *testing.T) {
 		"env":    {Path: "/usr/bin/env"},
 	} {
 		got, err := Find(name)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Program{})); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
