@@ -138,6 +138,9 @@ func workAtTerminal(t *testing.T, w *world, agent string) {
 	x.await(task)
 	x.send("\r")
 	x.await("The greeting is written.")
+	if agent == "codex" {
+		x.await("Worked for") // before that it may drop a ^C
+	}
 	x.send("\x03")
 	if x.await("again to exit", "Conversation interrupted", "Shutting down") != "Shutting down" { // Codex, between two turns
 		x.send("\x03")
