@@ -63,7 +63,7 @@ func TestFormDoesNotLeave(t *testing.T) {
 		c := w.client(h2)
 		res, body := w.do(c, "POST", "https://"+host+"/user", iotest.OneByteReader(strings.NewReader("a="+placeholder)),
 			"Content-Type", "application/x-www-form-urlencoded")
-		if out := w.outcome(c); res.StatusCode != 403 || asked.Load() || len(out.Denied) != 1 {
+		if out := w.outcome(c); res.StatusCode != http.StatusForbidden || asked.Load() || len(out.Denied) != 1 {
 			t.Errorf("%d %s, asked the host: %v, denied %v", res.StatusCode, body, asked.Load(), out.Denied)
 		}
 	})
