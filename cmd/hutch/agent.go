@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,7 +118,7 @@ func (c *agentStartCmd) list(u *ui, s *store.Store) error {
 		all = append(all, p)
 	}
 	for _, p := range all {
-		where := "not installed: " + p.Install
+		where := strings.TrimSuffix("not installed: "+p.Install, ": ")
 		if prog, err := preset.Find(p.Program); err == nil {
 			where = prog.Path
 		} else if p.Installed() != nil {
@@ -244,8 +245,8 @@ func findProgram(u *ui, p *preset.Preset, name, install string) (*preset.Program
 			strings.Join(p.Dependencies, " "))
 		return in, nil
 	}
-	if missing != nil && install != "" {
-		return nil, hint(err, "%s", install)
+	if missing != nil {
+		return nil, hint(err, "%s", cmp.Or(install, "install it, or name its packages as dependencies of the agent"))
 	}
 	return prog, err
 }
