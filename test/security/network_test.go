@@ -32,7 +32,7 @@ const (
 	attackSecret = "the-value-of-the-secret"
 )
 
-// internet answers for every address, in a network namespace of its own: lookups, a few ports over TCP, echoes over
+// internet answers for every address, in a separate network namespace: lookups, a few ports over TCP, echoes over
 // UDP.
 type internet struct {
 	mu     sync.Mutex

@@ -15,7 +15,7 @@ import (
 )
 
 // TestAllowOnce has commands denied a destination, and a person allow it by a button: in a persistent sandbox, whose
-// rules stay as they are, and for a run that had a sandbox of its own.
+// rules stay as they are, and for a run that is not in a persistent sandbox.
 func TestAllowOnce(t *testing.T) {
 	j := newJourney(t)
 	e2e.Require(t, "curl")

@@ -133,7 +133,7 @@ func (h *Hunk) old() []string {
 }
 
 // pieces are the parts of a SEARCH/REPLACE block between lines "...", which stand for lines left out, as aider takes
-// them; nil when there are none, or when they do not belong together.
+// them; nil without any, or when they do not belong together.
 func (h *Hunk) pieces() (out []Hunk) {
 	parts := map[byte][][]HunkLine{'-': {nil}, '+': {nil}}
 	for _, l := range h.Lines {
