@@ -137,10 +137,11 @@ func workAtTerminal(t *testing.T, w *world, agent string) {
 	x.send("\x1b[200~" + task + "\x1b[201~")
 	x.await(task[len(task)-9:]) // only what differs from what stood there is drawn, and the end stands where nothing did
 	x.send("\r")
-	x.await("The greeting is written.")
+	end := "The greeting is written."
 	if agent == "codex" {
-		x.await("Worked for") // before that it may drop a ^C
+		end = "Worked for" // written together with the answer, or later; before it, codex may drop a ^C
 	}
+	x.await(end)
 	x.send("\x03")
 	if x.await("again to exit", "Conversation interrupted", "Shutting down") != "Shutting down" { // Codex, between two turns
 		x.send("\x03")
