@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hutch-run/hutch/host/backend"
+	"github.com/hutch-run/hutch/host/loopback"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
 	"github.com/hutch-run/hutch/host/store"
@@ -76,29 +76,10 @@ func (s *Server) Serve(ctx context.Context, l, files net.Listener) error {
 	defer cancel()
 	go s.watchRecords(ctx)
 	go s.watchSandboxes(ctx)
-	of := func(h http.Handler) *http.Server {
-		return &http.Server{
-			Handler: h, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10,
-			BaseContext: func(net.Listener) context.Context { return ctx },
-		}
-	}
-	srv, second := of(s.Handler()), of(s.files)
-	go func() { _ = second.Serve(files) }()
-	defer second.Close()
-	stop := context.AfterFunc(ctx, func() {
-		bounded, done := context.WithTimeout(context.Background(), 5*time.Second)
-		defer done()
-		if srv.Shutdown(bounded) != nil {
-			_ = srv.Close()
-		}
-	})
-	defer stop()
-	err := srv.Serve(l)
+	go func() { _ = loopback.Serve(ctx, files, s.files) }()
+	err := loopback.Serve(ctx, l, s.Handler())
 	cancel()
 	s.works.close()
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
 	return err
 }
 
@@ -124,7 +105,7 @@ func Run(ctx context.Context, c Call, say func(line string), note func(format st
 		err = errors.Join(err, s.Close(bounded))
 	}()
 	listen := func(port int) (net.Listener, error) {
-		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := loopback.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			return nil, fmt.Errorf("%w; --port names another port", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/hutch-run/hutch/host/loopback"
 )
 
 const secret = "a-token-of-the-test"
@@ -17,7 +19,7 @@ const secret = "a-token-of-the-test"
 // serveHTTP serves w until the test ends and returns the address.
 func (w *world) serveHTTP() string {
 	w.t.Helper()
-	l, err := Listen("127.0.0.1:0")
+	l, err := loopback.Listen("127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -137,22 +139,8 @@ func TestHTTPRefuses(t *testing.T) {
 	}
 }
 
-func TestListenOnlyHere(t *testing.T) {
-	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0", "127.0.0.1", "", "1.2.3.4:x"} {
-		if l, err := Listen(addr); err == nil {
-			l.Close()
-			t.Errorf("it listens on %q", addr)
-		}
-	}
-	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
-		l, err := Listen(addr)
-		if err != nil {
-			t.Errorf("%s: %v", addr, err)
-			continue
-		}
-		l.Close()
-	}
-	l, err := Listen("127.0.0.1:0")
+func TestShortToken(t *testing.T) {
+	l, err := loopback.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

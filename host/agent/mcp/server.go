@@ -37,6 +37,7 @@ import (
 	"github.com/hutch-run/hutch/host/agent/mcp/call"
 	"github.com/hutch-run/hutch/host/agent/tools"
 	"github.com/hutch-run/hutch/host/judge"
+	"github.com/hutch-run/hutch/host/loopback"
 	"github.com/hutch-run/hutch/host/run"
 	"github.com/hutch-run/hutch/host/sandbox"
 	"github.com/hutch-run/hutch/host/session"
@@ -267,7 +268,7 @@ func Serve(ctx context.Context, c *call.Call, note func(format string, args ...a
 	if err != nil {
 		return err
 	}
-	l, err := Listen(c.Listen)
+	l, err := loopback.Listen(c.Listen)
 	if err != nil {
 		return err
 	}
@@ -306,46 +307,12 @@ const maxRequest = 16 << 20
 // minToken is how many characters a token has at least.
 const minToken = 16
 
-// Listen listens for HTTP on a loopback address, and on no other.
-func Listen(addr string) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("%q is no address to listen on; write 127.0.0.1:PORT, with port 0 for any", addr)
-	}
-	ip := net.ParseIP(host)
-	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("%q is not this machine alone; only loopback addresses are served, such as 127.0.0.1:8181",
-			addr)
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("%q leads to %s, which is not this machine alone", addr, l.Addr()), l.Close())
-	}
-	return l, nil
-}
-
 // ServeHTTP serves any number of clients at /mcp until ctx ends. Every request needs the token as its bearer.
 func (s *Server) ServeHTTP(ctx context.Context, l net.Listener, token string) error {
 	if len(token) < minToken {
 		return fmt.Errorf("the token has less than %d characters", minToken)
 	}
-	srv := &http.Server{Handler: s.handler(l.Addr().(*net.TCPAddr).Port, token), ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes: 64 << 10}
-	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close()
-		}
-	})
-	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return loopback.Serve(ctx, l, s.handler(l.Addr().(*net.TCPAddr).Port, token))
 }
 
 // handler checks a request before any of it is looked at. Sessions are not kept, so that nothing but a POST does
