@@ -128,6 +128,16 @@ func (l *latest) had(version string) map[string]string {
 	return nil
 }
 
+// card is that of a sandbox; nil without one.
+func (v *overview) card(id string) *card {
+	for _, c := range v.Cards {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
 // of is what changes with the page of a sandbox; "" without one.
 func (v *overview) of(box string) string {
 	for _, p := range v.Projects {

@@ -51,21 +51,20 @@ const (
 var files embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"safe":      termsafe.Line,
-	"quote":     review.Quote,
-	"word":      func(s string) string { return termsafe.Line(termsafe.ShellWord(s)) },
-	"ago":       humanize.Time,
-	"size":      func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) },
-	"outcome":   record.Outcome,
-	"ref":       ref,
-	"utc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"local":     func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
-	"plural":    plural,
-	"lines":     termsafe.String,
-	"clip":      clip,
-	"actionsOf": func(p page, c *card, home bool) actions { return actions{p, c, home} },
-	"runsOf":    func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
-	"ended":     func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
+	"safe":    termsafe.Line,
+	"quote":   review.Quote,
+	"word":    func(s string) string { return termsafe.Line(termsafe.ShellWord(s)) },
+	"ago":     humanize.Time,
+	"size":    func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) },
+	"outcome": record.Outcome,
+	"ref":     ref,
+	"utc":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"local":   func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+	"plural":  plural,
+	"lines":   termsafe.String,
+	"clip":    clip,
+	"runsOf":  func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
+	"ended":   func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
 	"bad": func(i store.Info) bool {
 		return i.State == store.StateFinished && !i.OK || i.State == store.StateDamaged
 	},
@@ -89,13 +88,6 @@ type page struct {
 	Body    any
 }
 
-// actions are the buttons of a sandbox. They lead back to the home page, or to the sandbox's own.
-type actions struct {
-	Page page
-	Card *card
-	Home bool
-}
-
 // runList is a table of runs.
 type runList struct {
 	Root   string
@@ -110,6 +102,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /events", s.events)
 	mux.HandleFunc("GET /sandbox/{id}", s.sandbox)
 	mux.HandleFunc("GET /sandbox/{id}/file", s.file)
+	mux.HandleFunc("GET /sandbox/{id}/do", s.deeds)
 	mux.HandleFunc("POST /sandbox/{id}/{action}", s.act)
 	mux.HandleFunc("POST /create", s.create)
 	mux.HandleFunc("GET /doctor", s.doctor)
@@ -267,12 +260,12 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
 	view := s.overview(r)
-	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
-	if at < 0 {
+	c := view.card(r.PathValue("id"))
+	if c == nil {
 		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
 		return
 	}
-	b := &boxPage{card: view.Cards[at], Merge: r.URL.Query().Get("merge") != "0", Find: r.URL.Query().Get("find")}
+	b := &boxPage{card: c, Merge: r.URL.Query().Get("merge") != "0", Find: r.URL.Query().Get("find")}
 	if n, err := strconv.Atoi(r.URL.Query().Get("from")); err == nil {
 		b.From = max(0, n)
 	}
@@ -343,6 +336,20 @@ func (s *Server) review(ctx context.Context, b *boxPage) error {
 	}
 	slices.SortFunc(b.Flags, func(a, b flag) int { return strings.Compare(a.Flag, b.Flag) })
 	return nil
+}
+
+// deeds shows what can be done with a sandbox, which our script opens over the page that led there.
+func (s *Server) deeds(w http.ResponseWriter, r *http.Request) {
+	view := s.overview(r)
+	c := view.card(r.PathValue("id"))
+	if c == nil {
+		s.missing(w, r, "sandboxes", fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id")))
+		return
+	}
+	s.show(w, r, http.StatusOK, "do.html", page{Title: c.Title(), Nav: "sandboxes", View: view, Body: struct {
+		*card
+		Home bool
+	}{c, r.URL.Query().Get("home") != ""}})
 }
 
 // wrote names the sandbox at the files that it wrote, too, where its layer is on this host.
@@ -498,14 +505,14 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
 	view := s.overview(r)
-	at := slices.IndexFunc(view.Cards, func(c *card) bool { return c.ID == r.PathValue("id") })
 	path, err := deref(r.URL.Query().Get("path"))
-	if err == nil && at < 0 {
+	c := view.card(r.PathValue("id"))
+	if err == nil && c == nil {
 		err = fmt.Errorf("%w: %s", store.ErrNoSandbox, r.PathValue("id"))
 	}
 	p := &filePage{Merge: r.URL.Query().Get("merge") != "0"}
 	if err == nil {
-		p.card = view.Cards[at]
+		p.card = c
 		err = s.fileDiff(ctx, p, path, r.URL.Query().Get("from"))
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ func TestAccessible(t *testing.T) {
 	j.run(j.ctx, chromedp.Evaluate(`document.querySelector(".card h3 a").href`, &box), chromedp.Evaluate(`document.querySelector(".card dl a").href`, &run))
 	id := run[strings.LastIndexByte(run, '/')+1:]
 	pages := []struct{ at, open string }{
-		{root + "/", ".card button[popovertarget^=reset]"}, {root + "/", "#new summary"}, {box, ""}, {root + "/runs", ""}, {run + "?check=1", ""},
+		{root + "/", ".card [data-open]"}, {box + "/do", ""}, {root + "/", "#new summary"}, {box, ""}, {root + "/runs", ""}, {run + "?check=1", ""},
 		{root + "/compare?run=" + id + "&run=" + id, ""}, {root + "/doctor", ""}, {root + "/sandbox/nothing", ""},
 	}
 	for scheme, width := range map[string]int64{"light": 1200, "dark": 380} {

@@ -224,18 +224,18 @@ func TestJourney(t *testing.T) {
 
 	// It is reset by its button, from the keyboard, in one window; the other one shows it.
 	j.run(second, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
-	j.tab(`e.matches("[popovertarget^=reset]") && e.closest(".card").querySelector("h3").textContent === "right"`)
+	j.tab(`e.matches("[data-open]") && e.closest(".card").querySelector("h3").textContent === "right"`)
 	j.run(j.ctx, chromedp.KeyEvent(kb.Enter))
-	j.await(j.ctx, "the dialog opens", `!!document.querySelector(":popover-open")`)
+	j.await(j.ctx, "the dialog opens", `!!document.querySelector("dialog:modal")`)
 	j.run(j.ctx, chromedp.KeyEvent(kb.Escape))
-	j.await(j.ctx, "the dialog closes", `!document.querySelector(":popover-open")`)
-	j.run(j.ctx, chromedp.KeyEvent(kb.Enter))
-	j.await(j.ctx, "the dialog opens again", `!!document.querySelector(":popover-open")`)
+	j.await(j.ctx, "the dialog closes", `!document.querySelector("dialog:modal")`)
+	j.run(j.ctx, chromedp.KeyEvent(kb.Enter)) // the focus is where it was
+	j.await(j.ctx, "the dialog opens again", `!!document.querySelector("dialog:modal")`)
 	j.hutch("exec", "left", "--", "sh", "-c", "echo 10 > file10") // the page is fetched again under the open dialog
 	j.shows(j.ctx, ".card", "Changes 11 paths")
-	j.tab(`e.matches(":popover-open [name=hard]")`)
-	j.run(j.ctx, chromedp.KeyEvent(" "), chromedp.WaitVisible(":popover-open .if-hard"))
-	j.tab(`e.matches(":popover-open .danger")`)
+	j.tab(`e.matches("dialog [name=hard]")`)
+	j.run(j.ctx, chromedp.KeyEvent(" "), chromedp.WaitVisible("dialog .if-hard"))
+	j.tab(`e.matches("dialog [action$=reset] .danger")`)
 	j.run(j.ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#notice"))
 	j.shows(j.ctx, "#notice", "right was reset, and what it had changed was dropped The same in a terminal: hutch reset --hard right")
 	j.shows(second, ".card", "Changes none")
@@ -333,7 +333,7 @@ func TestJourney(t *testing.T) {
 func (j *journey) strangers(ctx context.Context) {
 	j.t.Helper()
 	var form string
-	j.run(j.ctx, chromedp.Evaluate(`document.querySelector("form[action$=reset]").action`, &form))
+	j.run(j.ctx, chromedp.Evaluate(`document.querySelector("[data-open]").href.replace(/do$/, "reset")`, &form))
 	var mu sync.Mutex
 	cookies := ""
 	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

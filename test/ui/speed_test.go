@@ -107,6 +107,32 @@ func BenchmarkPage(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkReview measures how long a review of 10,000 files takes to open, in milliseconds and beside `hutch diff`,
+// which looks for the same changes.
+func BenchmarkReview(b *testing.B) {
+	j := newJourney(b)
+	j.hutch("create", "--backend", "bwrap", "--workspace", j.project, "--name", "box")
+	b.Cleanup(func() { j.remove("box") })
+	j.plant("box")
+	link, _ := j.serve()
+	j.run(j.ctx, chromedp.Navigate(link), chromedp.WaitVisible(".card"))
+	j.follow(j.ctx, "box", ".card h3 a")
+	var page, diff []float64
+	for b.Loop() {
+		const opened = `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`
+		var ms float64
+		j.run(j.ctx, chromedp.Reload(), chromedp.WaitVisible(".find"), chromedp.Evaluate(opened, &ms))
+		begun := time.Now()
+		j.hutch("diff", "--name-only", "box")
+		page, diff = append(page, ms), append(diff, float64(time.Since(begun).Microseconds())/1000)
+	}
+	slices.Sort(page)
+	slices.Sort(diff)
+	b.ReportMetric(page[len(page)/2], "open-ms")
+	b.ReportMetric(page[len(page)/2]/diff[len(diff)/2], "open/diff")
+	b.ReportMetric(0, "ns/op")
+}
+
 // report gives the quantiles of how long what the page saw took.
 func report(b *testing.B, j *journey, what string, begun func(string) (time.Time, bool)) {
 	b.Helper()

@@ -75,6 +75,7 @@
         version = next.body.dataset.version; // at least as new as what was wanted
         if (wanted === now) wanted = version;
         document.body.dataset.version = version;
+        if (dialog.open) load(dialog, true);
       }
       say("Live", "on");
     } catch (e) {
@@ -84,23 +85,33 @@
     busy = false;
   }
 
-  // load fetches the difference of one file.
+  // load fetches the part of a page that a box is for: the difference of a file, or what can be done with a sandbox.
   async function load(box, again) {
     if (box.dataset.loaded && !again) return;
     box.dataset.loaded = "1";
     try {
-      const diff = (await page(box.dataset.src)).querySelector("main .diff"), next = document.createElement("div");
-      next.append(diff || "It is not changed any more.");
+      const part = (await page(box.dataset.src)).querySelector(box.dataset.part), next = document.createElement("div");
+      next.append(part || "It is not there any more.");
       children(box, next);
     } catch (e) {
       delete box.dataset.loaded;
-      box.textContent = "The difference cannot be loaded: " + e.message;
+      box.textContent = "It cannot be loaded: " + e.message;
     }
   }
   document.addEventListener("toggle", (e) => {
     const box = e.target.open && e.target.querySelector && e.target.querySelector(".lazy");
     if (box) load(box);
   }, true);
+  const dialog = document.getElementById("dialog");
+  document.addEventListener("click", async (e) => {
+    const link = e.target.closest("a[data-open]");
+    if (!link || e.ctrlKey || e.metaKey || e.shiftKey) return;
+    e.preventDefault();
+    dialog.replaceChildren();
+    dialog.dataset.src = link.href;
+    await load(dialog, true);
+    dialog.showModal();
+  });
 
   // Of a file either the whole is ticked, or hunks of it; either the sandbox's version is taken, or places are chosen.
   document.addEventListener("change", (e) => {
