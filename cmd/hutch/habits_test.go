@@ -26,6 +26,7 @@ var worksAs = map[string]string{
 	"run .":                             `^below\n$`,
 	"ps --json":                         `"name":\s*"box"`,
 	"run --no-color one.hcl":            `^one\n$`,
+	"run --verbose one.hcl":             `^one\n$`,
 	"help run":                          `^Usage: hutch run`,
 	"-V":                                `^hutch `,
 }

@@ -65,7 +65,8 @@ type runCmd struct {
 	TTY         bool `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
 	Output  string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object a run, and nothing of what it prints."`
-	Quiet   bool   `group:"output" short:"q" help:"Only what the program prints."`
+	Quiet   bool   `group:"output" short:"q" xor:"loud" help:"Only what the program prints."`
+	Verbose bool   `group:"output" xor:"loud" help:"Show the whole result of each run, as hutch show does: id, command, how each limit was held, every destination, notes."`
 	DryRun  bool   `group:"output" help:"Print the plan and run nothing, as hutch plan does."`
 	RM      bool   `name:"rm" hidden:"" help:"Nothing: sandboxes are removed after their run."`
 	JUnit   string `group:"output" name:"junit" placeholder:"FILE" help:"Write the results as JUnit XML." complete:"file"`

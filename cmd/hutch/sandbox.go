@@ -197,8 +197,9 @@ type execCmd struct {
 	Interactive bool     `group:"command" short:"i" help:"Connect stdin; without it the program reads an empty one."`
 	TTY         bool     `group:"command" name:"tty" short:"t" help:"Give the program a terminal; with -i, this one."`
 
-	Output string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object, and nothing of what it prints."`
-	Quiet  bool   `group:"output" short:"q" help:"Only what the program prints."`
+	Output  string `group:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"text, or json: one result object, and nothing of what it prints."`
+	Quiet   bool   `group:"output" short:"q" xor:"loud" help:"Only what the program prints."`
+	Verbose bool   `group:"output" xor:"loud" help:"Show the whole result, as hutch show does."`
 }
 
 // Usage replaces the synopsis, which does not know of --.
@@ -234,7 +235,7 @@ func (c *execCmd) Run(ctx context.Context, u *ui, call *call) error {
 // exec runs argv and shows its result. over is called when it has ended, before its record is complete.
 func (c *execCmd) exec(ctx context.Context, u *ui, m *sandbox.Manager, s *session.Session, argv []string,
 	over func()) (*result.Result, error) {
-	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet,
+	like := &runCmd{Interactive: c.Interactive, TTY: c.TTY, Output: c.Output, Quiet: c.Quiet, Verbose: c.Verbose,
 		runFlags: runFlags{Env: c.Env, EnvFile: c.EnvFile}}
 	env, passed, err := like.environment()
 	if err == nil {

@@ -286,7 +286,7 @@ func (s *show) result(r *result.Result) {
 	if s.cmd.Output == "json" && !s.single {
 		return // it comes in the order of the files
 	}
-	if !s.single && r.OK && !s.cmd.Quiet {
+	if !s.single && r.OK && !s.cmd.Quiet && !s.cmd.Verbose {
 		_ = report.Line(s.labels.Plain(s.clearing(s.u.err)), r, s.wide, report.Style{Color: s.u.color})
 	}
 	if s.silent(r) {
@@ -312,7 +312,7 @@ func (s *show) result(r *result.Result) {
 	if s.cmd.wanted() && !s.cmd.Keep {
 		shown.Kept = false // only until it is applied; what stays is reported then
 	}
-	_ = report.Summary(s.labels.Plain(s.clearing(s.u.err)), &shown, report.Style{Color: s.u.color})
+	_ = report.Summary(s.labels.Plain(s.clearing(s.u.err)), &shown, report.Style{Color: s.u.color, Verbose: s.cmd.Verbose})
 }
 
 // again says that the nth attempt of a run is repeated.
@@ -434,7 +434,7 @@ func (s *show) silent(r *result.Result) bool {
 		return false // which are a danger to the host
 	case s.cmd.Output == "json", s.cmd.Quiet && ended:
 		return true
-	case r.Flaky && s.single:
+	case r.Flaky && s.single, s.cmd.Verbose:
 		return false
 	case r.File == "":
 		return ended && (!s.u.errTTY || s.attached != nil)
