@@ -194,6 +194,8 @@ func TestExec(t *testing.T) {
 	w.call("exec", m{"sandbox": name}, nil, "either command")
 	w.call("exec", m{"sandbox": name, "command": "true", "argv": []string{"true"}}, nil, "either command")
 	w.call("exec", m{"sandbox": name, "command": "true", "timeout": "30"}, nil, "has no unit")
+	w.call("exec", m{"sandbox": name, "command": "true", "timeout": 30}, nil,
+		`the argument "timeout" must be a string, not a number: wall time after which it is ended, such as 90s or 5m`)
 	w.call("exec", m{"sandbox": name, "command": "true", "env": m{"A=B": "x"}}, nil, "no name of a variable")
 	out = tools.ExecOut{}
 	w.call("exec", m{"sandbox": name, "argv": []string{"no-such-program"}}, &out, "")

@@ -150,23 +150,18 @@ func (s *Server) boxTools() {
 		in.Required = append(in.Required, "sandbox")
 		d := s.describe(t.Def)
 		d.InputSchema, d.OutputSchema = in, out
-		mcp.AddTool(s.server, d, func(ctx context.Context, q *mcp.CallToolRequest, args map[string]any) (*mcp.CallToolResult,
-			any, error) {
+		// The tool checks its arguments itself, in words for a model.
+		s.server.AddTool(d, func(ctx context.Context, q *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			defer progress(ctx, q)()
-			name, _ := args["sandbox"].(string)
-			if err := s.may(name); err != nil {
-				return nil, nil, err
-			}
-			delete(args, "sandbox")
-			rest, err := json.Marshal(args)
+			answer, err := s.callBoxTool(ctx, &t, q.Params.Arguments)
 			if err != nil {
-				return nil, nil, err
+				failed := &mcp.CallToolResult{}
+				failed.SetError(err)
+				return failed, nil
 			}
-			r := t.Call(ctx, &tools.Box{Manager: s.o.Manager, Name: name, Jobs: s.jobs}, string(rest))
-			if r.Err != nil {
-				return nil, nil, errors.New(r.Text)
-			}
-			return plain(json.RawMessage(r.Text)), json.RawMessage(r.Text), nil
+			r := plain(answer)
+			r.StructuredContent = answer
+			return r, nil
 		})
 	}
 	tool(s, tools.Def{Name: "job_output", Title: "Read a job's output", Effect: tools.Reads,
@@ -174,6 +169,34 @@ func (s *Server) boxTools() {
 			"it has ended, up to that."}, s.jobs.Output)
 	tool(s, tools.Def{Name: "stop_job", Title: "End a job", Effect: tools.Idempotent,
 		Description: "Ends a command and all its processes. One that has ended is left as it is."}, s.jobs.End)
+}
+
+func (s *Server) callBoxTool(ctx context.Context, t *tools.Tool, arguments json.RawMessage) (json.RawMessage, error) {
+	var args map[string]json.RawMessage
+	if len(arguments) > 0 {
+		if err := json.Unmarshal(arguments, &args); err != nil {
+			return nil, fmt.Errorf("the arguments are not a JSON object: %w", err)
+		}
+	}
+	var name string
+	if given, ok := args["sandbox"]; ok {
+		if err := json.Unmarshal(given, &name); err != nil {
+			return nil, errors.New("the argument \"sandbox\" must be a string")
+		}
+	}
+	if err := s.may(name); err != nil {
+		return nil, err
+	}
+	delete(args, "sandbox")
+	rest, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	r := t.Call(ctx, &tools.Box{Manager: s.o.Manager, Name: name, Jobs: s.jobs}, string(rest))
+	if r.Err != nil {
+		return nil, errors.New(r.Text)
+	}
+	return json.RawMessage(r.Text), nil
 }
 
 // tool adds one tool.

@@ -190,8 +190,10 @@ func Decode(args string, schema json.RawMessage, in any) error {
 		return errors.New("the arguments are null, and must be a JSON object")
 	}
 	var s struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
+		Properties map[string]struct {
+			Description string `json:"description"`
+		} `json:"properties"`
+		Required []string `json:"required"`
 	}
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return fmt.Errorf("the schema of the tool is damaged: %w", err)
@@ -210,6 +212,14 @@ func Decode(args string, schema json.RawMessage, in any) error {
 	dec := json.NewDecoder(strings.NewReader(args))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(in); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:] // before it is what Go embeds
+			if p, ok := s.Properties[field]; ok {
+				kind.Field = field
+				return fmt.Errorf("%w: %s", badJSON(err), p.Description) // with its unit, and an example
+			}
+		}
 		return badJSON(err)
 	}
 	return nil
