@@ -127,7 +127,7 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 			def.Given[fmt.Sprintf("backend[%d]", i)] = "the default backends"
 		}
 		if conf, err := s.Config(); err == nil && conf.Backend != "" {
-			def.Given["backend[0]"] = "backend in " + s.Store().Paths().ConfigFile()
+			def.Given["backend[0]"] = s.Store().Paths().ConfigFile()
 		}
 	}
 	return []*runfile.Definition{def}, nil

@@ -19,8 +19,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	convertValue "github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/hutch-run/hutch/host/backend"
 	"github.com/hutch-run/hutch/host/diag"
 	"github.com/hutch-run/hutch/host/diag/hcldiag"
 	"github.com/hutch-run/hutch/host/runfile"
@@ -116,7 +119,10 @@ func parse(path string, src []byte) (*Config, error) {
 		}
 		c.BackendTimeout = d
 	}
-	if raw.Backend != nil {
+	if raw.Backend != nil && *raw.Backend != "" {
+		if err := backend.CheckName(*raw.Backend); err != nil {
+			return nil, about(path, file, "backend", err.Error())
+		}
 		c.Backend = *raw.Backend
 	}
 	switch {
@@ -138,6 +144,9 @@ func parse(path string, src []byte) (*Config, error) {
 		c.TrustedKeys[source] = keys
 	}
 	for name, p := range raw.BackendPaths {
+		if err := backend.CheckName(name); err != nil {
+			return nil, about(path, file, "backend_paths", "backend_paths: "+err.Error())
+		}
 		if !filepath.IsAbs(p) {
 			return nil, about(path, file, "backend_paths", fmt.Sprintf("backend_paths: the path for %q must be absolute", name))
 		}
@@ -201,6 +210,12 @@ func about(path string, file *hcl.File, name, text string) error {
 	return diag.Diagnostics{d}
 }
 
+// forms are the settings, each with a value that it may have.
+var forms = map[string]string{
+	"min_isolation": `"container"`, "backend": `"bwrap"`, "jobs": "4", "backend_timeout": `"90s"`, "signatures": `"required"`,
+	"trusted_keys": `{ "registry.example.com/acme" = "RW…" }`, "backend_paths": `{ acme = "/home/me/hutch-backend-acme" }`,
+}
+
 // explained says what the HCL library found as run files' errors say it, and of settings what they may be.
 func explained(path string, file *hcl.File, found hcl.Diagnostics) diag.Diagnostics {
 	attrs, _ := file.Body.JustAttributes()
@@ -213,21 +228,29 @@ func explained(path string, file *hcl.File, found hcl.Diagnostics) diag.Diagnost
 				name = a.Name
 			}
 		}
+		form := ""
+		if forms[name] != "" {
+			form = fmt.Sprintf("write %s = %s", name, forms[name])
+		}
 		switch d.Summary {
 		case "unsupported argument":
 			d.Summary, d.Detail = fmt.Sprintf("there is no setting %q", name), ""
 			if d.Fix == "" {
-				d.Fix = "the settings are min_isolation, backend, jobs, backend_timeout, signatures, trusted_keys and backend_paths"
+				d.Fix = "the settings are " + strings.Join(slices.Sorted(maps.Keys(forms)), ", ")
 			}
 		case "unsupported block type":
 			d.Summary, d.Detail = "a configuration has no blocks", "Its lines are NAME = VALUE."
 			d.Fix = "runs are written into a run file, which hutch run FILE takes"
-		case "variables not allowed":
-			d.Summary, d.Detail = name+" is a plain value, without variables", ""
-			d.Fix = fmt.Sprintf("write text in double quotes: %s = \"…\"", name)
+			for setting, value := range forms {
+				if strings.HasPrefix(d.Snippet.Lines[0].Text, setting) {
+					d.Fix = fmt.Sprintf("write %s = %s", setting, value)
+				}
+			}
+		case "variables not allowed", "function calls not allowed":
+			d.Summary, d.Detail, d.Fix = name+" is a plain value, without variables and functions", "", form
 		case "unsuitable value type":
 			_, why, _ := strings.Cut(d.Detail, ": ")
-			d.Summary, d.Detail = name+" cannot have this value: "+strings.TrimPrefix(why, "value "), ""
+			d.Summary, d.Detail, d.Fix = name+" cannot have this value: "+strings.TrimPrefix(why, "value "), "", form
 		}
 	}
 	return ds

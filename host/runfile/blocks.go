@@ -140,7 +140,7 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 	all := slices.Concat(args, blocks)
 	switch {
 	case argument && slices.Contains(blocks, name):
-		return "", fmt.Sprintf("%s is a block: write %s { … } without the equals sign", name, name)
+		return "", fmt.Sprintf("%s is a block: write %s without the equals sign", name, cmp.Or(blockForms[name], name+" { … }"))
 	case !argument && slices.Contains(args, name):
 		return "", fmt.Sprintf("%s is an argument: write %s = … with an equals sign", name, name)
 	}
@@ -163,6 +163,11 @@ func unknownName(name string, schema *hcl.BodySchema, argument bool) (detail, fi
 		return "Its blocks are " + list(blocks) + ".", ""
 	}
 	return "Its arguments are " + list(args) + "; its blocks are " + list(blocks) + ".", ""
+}
+
+// blockForms show blocks that users write as arguments.
+var blockForms = map[string]string{
+	"backend": `backend "NAME" {}`, "network": `network { mode = "full" }`, "workspace": `workspace { source = "." }`,
 }
 
 // habitsOf are names that users of other tools type in a block, with where the thing is here.

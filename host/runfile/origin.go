@@ -225,11 +225,16 @@ func (d *Definition) RangeOf(path string) (diag.Range, bool) {
 }
 
 // Diagnose makes an error about a value of the run, at the line where it was set, or at the run block when it was not
-// set in the file. One that was given elsewhere has that as its path. Paths are as for RangeOf.
+// set in the file. One that a flag gave has the flag as its path, one from elsewhere has that as its context. Paths are as
+// for RangeOf.
 func (d *Definition) Diagnose(path, summary, detail, fix string) diag.Diagnostic {
 	out := diag.Diagnostic{Severity: diag.Error, Summary: summary, Detail: detail, Fix: fix, Path: path}
 	if from, given := d.Given[path]; given {
-		out.Path = from
+		if strings.HasPrefix(from, "--") {
+			out.Path = from
+		} else {
+			out.Path, out.Context = "", from
+		}
 		return out
 	}
 	if d.origin == nil {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -328,6 +330,8 @@ func (s sources) around(r *hcl.Range) (text, line string) {
 // wording is what a diagnostic says.
 type wording struct{ summary, detail, fix string }
 
+var oneLine = wording{"a block on one line holds one argument and ends there", "", "put the arguments on lines of their own"}
+
 // wordings say better what users see most often.
 var wordings = map[string]wording{
 	"Missing item separator":      {"a comma is missing between two elements", "", "put a comma before this one"},
@@ -336,8 +340,7 @@ var wordings = map[string]wording{
 		"The arguments of a function are separated by commas and end with a ).", ""},
 	"Missing newline after argument": {"the line goes on after the end of the value", "",
 		"put what follows on a line of its own"},
-	"Invalid single-argument block definition": {"a block on one line holds one argument and ends there", "",
-		"put the arguments on lines of their own"},
+	"Invalid single-argument block definition": oneLine, "Argument definition required": oneLine,
 	"Unterminated tuple constructor expression":  {"this list is not closed", "", "add a ] where it ends"},
 	"Unterminated object constructor expression": {"this map is not closed", "", "add a } where it ends"},
 	"Unterminated function call":                 {"this function call is not closed", "", "add a ) where it ends"},
@@ -360,7 +363,8 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 	case "Unknown variable":
 		was.summary = "nothing has this name"
 	case "Call to unknown function":
-		was.summary = "there is no such function"
+		was.summary, was.detail, was.fix = fmt.Sprintf("there is no function %q", text), "",
+			diag.DidYouMean(text, functionNames(d.EvalContext))
 	case "Invalid character":
 		switch text {
 		case "'":
@@ -368,6 +372,11 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 		case ";":
 			return wording{"a semicolon means nothing here", "Arguments and blocks each stand on a line of their own.",
 				"remove it"}
+		case "$":
+			return wording{"a $ means something only in a string", "",
+				`write var.NAME for a variable of the file, env("NAME") for one of this machine, "$NAME" for the text`}
+		case "“", "”", "„", "‘", "’":
+			return wording{"strings are written in double quotes", "These are typographic ones.", `write "text"`}
 		}
 	case "Attribute redefined":
 		if m := setAt().FindStringSubmatch(was.detail); m != nil {
@@ -378,12 +387,13 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 		switch {
 		case text == "}":
 			return wording{"this brace closes nothing", "", "remove it, or add the { that it belongs to"}
-		case text == "" || strings.ContainsFunc(text, func(r rune) bool {
-			return r < 'A' && r != '-' &&
-				(r < '0' || r > '9')
-		}):
+		case !hclsyntax.ValidIdentifier(text):
 			return wording{"an argument or a block is expected here", "Lines are NAME = VALUE, or blocks: NAME { … }.",
 				was.fix}
+		}
+		if strings.HasPrefix(strings.TrimSpace(line), text+":") {
+			return wording{fmt.Sprintf("%q is followed by a colon", text), "",
+				fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)}
 		}
 		return wording{fmt.Sprintf("an equals sign or a brace is missing after %q", text), "",
 			fmt.Sprintf("write %s = … for an argument, %s { … } for a block", text, text)}
@@ -416,6 +426,13 @@ func rewrite(d *hcl.Diagnostic, was wording, text, line string) wording {
 			`for a list or a map, use join(", ", …) or jsonencode(…)`}
 	}
 	return was
+}
+
+func functionNames(ctx *hcl.EvalContext) (names []string) {
+	for ; ctx != nil; ctx = ctx.Parent() {
+		names = slices.AppendSeq(names, maps.Keys(ctx.Functions))
+	}
+	return names
 }
 
 // worthReading leaves of the syntax errors only those that are not the consequence of another one: the first of each
