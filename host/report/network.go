@@ -32,8 +32,8 @@ func Denials(r *result.Result) []string {
 			lines = append(lines, fmt.Sprintf("%s; to allow it, take %q out of network.deny", line, t.Rule))
 		case fix == "":
 			lines = append(lines, line)
-		case r.Sandbox != nil && !r.Kept: // its rules are those that it was created with
-			lines = append(lines, line+"; to allow it, create the sandbox with "+fix)
+		case r.Sandbox != nil && !r.Kept: // its rules are those that it was created with, and those of the command
+			lines = append(lines, line+"; to allow it: hutch exec "+fix+", or create the sandbox with that")
 		default:
 			lines = append(lines, line+"; to allow it: "+fix)
 		}

@@ -14,6 +14,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -103,7 +104,7 @@ func checkName(name string) error {
 	digits := true // in the last label
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return fmt.Errorf("invalid name %q: each part has 1 to 63 characters and neither begins nor ends with -", name)
+			return errors.New("invalid name: each part has 1 to 63 characters and neither begins nor ends with -")
 		}
 		digits = true
 		for _, c := range label {
@@ -114,13 +115,13 @@ func checkName(name string) error {
 			case c == '*':
 				return fmt.Errorf("* can only stand for whole names below another: *.example.org")
 			default:
-				return fmt.Errorf("invalid character %q in name %q: want a-z, 0-9, -, _ and dots; write other letters in "+
-					"Punycode (xn--…)", string(c), name)
+				return fmt.Errorf("invalid character %q: want a-z, 0-9, -, _ and dots; write other letters in Punycode (xn--…)",
+					string(c))
 			}
 		}
 	}
 	if digits {
-		return fmt.Errorf("%q is neither a name nor an IPv4 address", name)
+		return errors.New("neither a name nor an IPv4 address")
 	}
 	return nil
 }
