@@ -187,7 +187,8 @@ type CreateRequest struct {
 	Keep bool
 	// From is a sandbox that was made with Keep and the same Config and Workspace, or nil: the new one begins with a copy
 	// of what was written to its workspace and output. It may be ready; no command runs in it, and Create leaves it as it
-	// is. Only with [Description.Fork].
+	// is. Their state directories lie beside each other, where the backend may keep what several of them share, under a
+	// name with a dot. Only with [Description.Fork].
 	From *Handle
 	// Ahead says that the sandbox is made before anybody asks for it, so that little is left to do then. The host calls
 	// [Stopper.Start] once before it uses the sandbox, and only while Workspace.Source is the same directory with the same
@@ -250,6 +251,17 @@ type Layers struct {
 	// Trusted says that the attributes are called trusted.overlay.*, as those of a mount by root are; those called
 	// user.overlay.* are data then.
 	Trusted bool
+	// Frozen are layers between Upper and Lower, absolute, from the top, that no sandbox writes to, as several forks have
+	// them. They are read as Upper is; only with an Upper.
+	Frozen []string
+}
+
+// Written are the directories with what was written, from the top; without Upper there are none.
+func (l *Layers) Written() []string {
+	if l.Upper == "" {
+		return nil
+	}
+	return append([]string{l.Upper}, l.Frozen...)
 }
 
 // Command is one command to run inside a sandbox.

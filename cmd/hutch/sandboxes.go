@@ -195,8 +195,8 @@ project, limits, network and environment, and from then on live apart: hutch dif
 and the sandbox itself stays as it is and may be removed first. /tmp and processes are not copied. A sandbox that a
 command runs in is refused.
 
-The project is not copied. What the sandbox has written is; on btrfs and XFS the copies share their blocks. bwrap and
-podman can fork a private workspace.
+The project is not copied. What the sandbox has written is copied once on bwrap, for all forks together, and for each
+on podman; on btrfs and XFS copies share their blocks. bwrap and podman can fork a private workspace.
 
     hutch create --workspace . --name try
     hutch exec try -- npm install

@@ -40,22 +40,39 @@ func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backe
 	if err != nil {
 		return nil, err
 	}
+	// The others are forks of the first, in which nothing has run: its backend can share what it copied once. It is locked
+	// until they are made.
+	handle := func(i store.SandboxInfo) *sdk.Handle {
+		return &sdk.Handle{ID: i.ID, Data: i.Handle, StateDir: r.opt.Store.Paths().SandboxState(i.ID)}
+	}
+	first, err := r.fork(ctx, own, info, handle(info), boxes[0], b)
+	if err != nil {
+		for _, box := range boxes[1:] {
+			err = errors.Join(err, box.Forget())
+		}
+		return nil, errors.Join(err, first())
+	}
+	made = append(made, boxes[0].Info())
+	from := handle(made[0])
 	var mu sync.Mutex
 	var forks sync.WaitGroup
 	turns := make(chan struct{}, forksAtOnce)
-	for _, box := range boxes {
+	for _, box := range boxes[1:] {
 		turns <- struct{}{}
 		forks.Go(func() {
 			defer func() { <-turns }()
-			e := r.fork(ctx, own, info, box, b)
+			end, e := r.fork(ctx, own, info, from, box, b)
+			is := box.Info()
+			e = errors.Join(e, end())
 			mu.Lock()
 			defer mu.Unlock()
 			if err = errors.Join(err, e); e == nil {
-				made = append(made, box.Info())
+				made = append(made, is)
 			}
 		})
 	}
 	forks.Wait()
+	err = errors.Join(err, first())
 	slices.SortFunc(made, func(a, b store.SandboxInfo) int { return strings.Compare(a.ID, b.ID) })
 	return made, err
 }
@@ -63,9 +80,10 @@ func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backe
 // forksAtOnce is how many forks are made at the same time.
 const forksAtOnce = 8
 
-// fork makes the sandbox that box is the record of.
-func (r *Runner) fork(ctx context.Context, own surroundings, parent store.SandboxInfo, box *store.SandboxRecord,
-	b *backend.Backend) error {
+// fork makes the sandbox that box is the record of, from the one that from leads to. The caller calls end, also after an
+// error.
+func (r *Runner) fork(ctx context.Context, own surroundings, parent store.SandboxInfo, from *sdk.Handle,
+	box *store.SandboxRecord, b *backend.Backend) (end func() error, err error) {
 	keep := *r
 	keep.opt.Keep = true
 	d := &runfile.Definition{Instance: parent.Name, Limits: own.Limits, Network: parent.Network}
@@ -73,25 +91,27 @@ func (r *Runner) fork(ctx context.Context, own surroundings, parent store.Sandbo
 		d.Workspace = &runfile.Workspace{Source: ws.Source, Mode: ws.Mode, Project: parent.Project, Omit: ws.Omit}
 	}
 	j := keep.newJob(d, Streams{})
-	defer j.span.end()
 	j.id, j.box, j.chosen = box.ID(), box, &choice{backend: b}
 	j.secrets.Add(own.Secrets...)
-	j.from = &sdk.Handle{ID: parent.ID, Data: parent.Handle, StateDir: r.opt.Store.Paths().SandboxState(parent.ID)}
-	err := j.fork(ctx, own)
-	j.endBox()
-	for _, l := range j.res.Leaks {
-		err = errors.Join(err, fmt.Errorf("%s; hutch gc removes it", l))
-	}
-	return err
+	j.from = from
+	return func() (err error) {
+		j.endBox()
+		for _, l := range j.res.Leaks {
+			err = errors.Join(err, fmt.Errorf("%s; hutch gc removes it", l))
+		}
+		j.span.end()
+		return err
+	}, j.fork(ctx, own, parent.ID)
 }
 
-func (j *job) fork(ctx context.Context, own surroundings) error {
+// fork makes the sandbox with copies of what lies in the record and the state directory of parent.
+func (j *job) fork(ctx context.Context, own surroundings, parent string) error {
 	paths := j.r.opt.Store.Paths()
 	spec := *own.Spec
 	spec.Mounts = slices.Clone(spec.Mounts)
-	spec.Relocate(own.State, paths.SandboxState(j.from.ID))
+	spec.Relocate(own.State, paths.SandboxState(parent))
 	// The record vouches for what lies in input and trust; code, which events speak of, becomes input.
-	was, is := paths.Sandbox(j.from.ID), paths.Sandbox(j.id)
+	was, is := paths.Sandbox(parent), paths.Sandbox(j.id)
 	move := func(p string) string {
 		switch p {
 		case filepath.Join(was, "code"), filepath.Join(was, "input"):
@@ -125,7 +145,7 @@ func (j *job) fork(ctx context.Context, own surroundings) error {
 	own.Spec, own.State = &spec, paths.SandboxState(j.id)
 	err = j.box.WritePrivate(own)
 	if err == nil { // what the run file put into its home, which is put back when it wakes
-		err = ignore(overlay.Copy(ctx, filepath.Join(paths.SandboxState(j.from.ID), keptHome),
+		err = ignore(overlay.Copy(ctx, filepath.Join(paths.SandboxState(parent), keptHome),
 			filepath.Join(own.State, keptHome), nil), fs.ErrNotExist)
 	}
 	if err == nil {

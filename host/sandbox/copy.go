@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -412,7 +413,11 @@ func (m *Manager) moved(rec *store.SandboxRecord) (store.SandboxInfo, error) {
 		if l := i.Workspace.Layers; l != nil {
 			copied := *l
 			i.Workspace.Layers = &copied
+			copied.Frozen = slices.Clone(l.Frozen)
 			paths = append(paths, &copied.Lower, &copied.Upper)
+			for k := range copied.Frozen {
+				paths = append(paths, &copied.Frozen[k])
+			}
 		}
 		i.Mounts = append([]string(nil), i.Mounts...)
 		for k := range i.Mounts {

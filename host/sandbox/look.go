@@ -59,7 +59,7 @@ func there(l *store.SandboxLayers) bool {
 	if l == nil || l.Lower == "" && l.Upper == "" {
 		return false
 	}
-	for _, dir := range []string{l.Lower, l.Upper} {
+	for _, dir := range append([]string{l.Lower, l.Upper}, l.Frozen...) {
 		if dir == "" {
 			continue
 		}

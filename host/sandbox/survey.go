@@ -168,23 +168,26 @@ const (
 
 // bundleIn reports whether an output bundle lies on this host. It may be hostile: nobody reads it here.
 func bundleIn(r sdk.Ready) bool {
-	dir, name := "", OutputBundle
+	var dirs []string
+	name := OutputBundle
 	switch {
 	case r.Exchange != nil:
-		dir = r.Exchange.Host
+		dirs = []string{r.Exchange.Host}
 	case r.Layers != nil:
-		dir, name = r.Layers.Upper, ExchangeDir+"/"+OutputBundle
+		dirs, name = r.Layers.Written(), ExchangeDir+"/"+OutputBundle
 	}
-	if dir == "" {
-		return false
+	for _, dir := range dirs {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return false
+		}
+		fi, err := root.Lstat(name)
+		root.Close()
+		if err == nil {
+			return fi.Mode().IsRegular()
+		}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return false
-	}
-	defer root.Close()
-	fi, err := root.Lstat(name)
-	return err == nil && fi.Mode().IsRegular()
+	return false
 }
 
 // look asks the backend of one sandbox.

@@ -128,9 +128,10 @@ type SandboxPush struct {
 
 // SandboxLayers are the directories of this host that a workspace is made of; the fields are those of sdk.Layers.
 type SandboxLayers struct {
-	Lower   string `json:"lower,omitempty"`
-	Upper   string `json:"upper,omitempty"`
-	Trusted bool   `json:"trusted,omitempty"`
+	Lower   string   `json:"lower,omitempty"`
+	Upper   string   `json:"upper,omitempty"`
+	Trusted bool     `json:"trusted,omitempty"`
+	Frozen  []string `json:"frozen,omitempty"`
 }
 
 // SandboxWorkspace is what a sandbox has as its workspace.

@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +31,7 @@ import (
 	"github.com/hutch-run/hutch/host/termsafe"
 	"github.com/hutch-run/hutch/host/workspace"
 	"github.com/hutch-run/hutch/host/workspace/review"
+	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // What of a large thing is shown on a page; the command line has all of it.
@@ -358,13 +358,14 @@ func (c *card) wrote(list []fileRow) {
 	if l == nil || l.Upper == "" {
 		return
 	}
-	root, err := os.OpenRoot(l.Upper) // it is hostile, and may have links that lead elsewhere
+	// It is hostile, and may have links that lead elsewhere.
+	u, err := overlay.OpenUnion("", l.Upper, overlay.UnionOptions{Trusted: l.Trusted, Frozen: l.Frozen})
 	if err != nil {
 		return
 	}
-	defer root.Close()
+	defer u.Close()
 	for i, f := range list {
-		if fi, err := root.Lstat(f.Path); err == nil && !fi.IsDir() {
+		if n, err := u.Lstat(f.Path); err == nil && !n.Mode.IsDir() {
 			list[i].Others = append(list[i].Others, c.Title())
 		}
 	}

@@ -129,7 +129,7 @@ func destroyForeign(ctx context.Context, h sdk.Handle) error {
 			errs = append(errs, fmt.Errorf("remove the cgroup of %s: %w", h.ID, err))
 		}
 	}
-	errs = append(errs, removeLayer(old.Dir))
+	errs = append(errs, removeLayer(old.Dir, old.Kept != nil))
 	if old.Kept != nil {
 		errs = append(errs, removeFiles(old.Dir))
 	}

@@ -83,7 +83,7 @@ func (s *sandbox) Changes(ctx context.Context) ([]sdk.Change, error) {
 		return nil, err
 	}
 	defer upper.Close()
-	return inside.Changes(ctx, ws.Source, upper, overlay.Options{})
+	return inside.Changes(ctx, ws.Source, upper, overlay.Options{}) // of no fork, which is kept
 }
 
 // layerChanges compares the layer on disk, which needs no holder.
@@ -98,5 +98,18 @@ func (s *sandbox) layerChanges(ctx context.Context) ([]sdk.Change, error) {
 		return nil, fmt.Errorf("open the sandbox's layer: %w", err)
 	}
 	defer upper.Close()
-	return inside.Changes(ctx, s.spec.Workspace.Source, upper, overlay.Options{})
+	frozen, err := frozenLayers(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var o overlay.Options
+	for _, dir := range frozen {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, fmt.Errorf("open the sandbox's frozen layer: %w", err)
+		}
+		defer root.Close()
+		o.Frozen = append(o.Frozen, root)
+	}
+	return inside.Changes(ctx, s.spec.Workspace.Source, upper, o)
 }

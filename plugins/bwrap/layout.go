@@ -236,6 +236,10 @@ func (l *layout) workspace(ctx context.Context, dir string, ahead bool) error {
 		l.mount(wire.Mount{Kind: wire.Overlay, Target: at, ReadOnly: true,
 			Data: "lowerdir=" + stub + ":" + project + ",userxattr"})
 	default:
+		frozen, err := l.frozenMounts(dir)
+		if err != nil {
+			return err
+		}
 		lower, err := l.lower(ctx, dir)
 		if err != nil {
 			return err
@@ -244,11 +248,14 @@ func (l *layout) workspace(ctx context.Context, dir string, ahead bool) error {
 			return sdk.Errorf(sdk.ReasonUnsupported, "a workspace that needs copies is not made ahead of its use")
 		}
 		if l.setup.Late = ahead; !ahead {
-			l.mount(overlayOf(l.layer, lower, l.volatile))
+			l.mount(overlayOf(l.layer, frozen+lower, l.volatile))
 		}
 	}
 	l.ready.Workspace = workspacePath
-	l.ready.Layers = layersOf(ws, l.upper)
+	var err error
+	if l.ready.Layers, err = layersOn(ws, dir, l.upper); err != nil {
+		return err
+	}
 	l.ready.Output = guestpath.Output(ws.Source != "")
 	l.bind(l.layer+"/output", inRoot+l.ready.Output, false)
 	if l.spec.Input != "" {
@@ -299,18 +306,6 @@ func copyUnmapped(ctx context.Context, source, dir string) (overlay.Unmapped, er
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
 	return overlay.CopyUnmapped(ctx, source, filepath.Join(dir, copiesDir), overlay.UnmappedOptions{
 		Mapped: func(u, g uint32) bool { return u == uid && g == gid }})
-}
-
-// layersOf says where the workspace lies on the host. With a disk limit what the sandbox writes is in memory that only
-// the holder sees.
-func layersOf(ws *sdk.Workspace, upper string) *sdk.Layers {
-	switch {
-	case ws.Source != "" && ws.Mode != sdk.WorkspacePrivate:
-		return &sdk.Layers{Lower: ws.Source}
-	case upper == "":
-		return nil
-	}
-	return &sdk.Layers{Lower: ws.Source, Upper: upper}
 }
 
 // others adds the directories that the run or the user's configuration names.

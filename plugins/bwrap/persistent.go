@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,9 +14,7 @@ import (
 	"github.com/hutch-run/hutch/plugins/bwrap/internal/wire"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/guestpath"
-	"github.com/hutch-run/hutch/sdk/hostids"
 	"github.com/hutch-run/hutch/sdk/limits"
-	"github.com/hutch-run/hutch/sdk/overlay"
 )
 
 // A persistent sandbox has at most one world, which every plugin process that works in it shares: see package stage for
@@ -84,7 +80,9 @@ func (s *sandbox) join() (w *world, err error) {
 	}
 	w = &world{lasts: true, holder: h, ready: state.Ready}
 	if w.ready.Layers != nil { // the directory may have been moved since
-		w.ready.Layers = layersOf(&s.spec.Workspace, filepath.Join(s.dir, "layer", "upper"))
+		if w.ready.Layers, err = s.layers(); err != nil {
+			return nil, err
+		}
 	}
 	if err = s.enter(w, dirs); err != nil {
 		return nil, err
@@ -189,7 +187,7 @@ func (s *sandbox) renew(ctx context.Context, hard bool) error {
 			if err := os.WriteFile(mark, nil, 0o600); err != nil {
 				return err
 			}
-			if err := removeLayer(s.dir); err != nil {
+			if err := removeLayer(s.dir, true); err != nil {
 				return err
 			}
 		}
@@ -246,41 +244,6 @@ func endHolder(dir string) error {
 	return h.End()
 }
 
-// fork gives s a copy of the layer of another persistent sandbox. The files of both belong to the same user: the owner
-// of the workspace, whatever ids the processes have.
-func (s *sandbox) fork(ctx context.Context, from sdk.Handle) error {
-	old, err := readHandle(from)
-	if err != nil {
-		return err
-	}
-	dir := cmp.Or(from.StateDir, old.Dir)
-	if old.Kept == nil || !kept(dir) {
-		return sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone", from.ID)
-	}
-	layer, source := filepath.Join(s.dir, "layer"), filepath.Join(dir, "layer")
-	var owner syscall.Stat_t
-	if err := syscall.Stat(source, &owner); err != nil {
-		return fmt.Errorf("look at the layer of %s: %w", from.ID, err)
-	}
-	for _, d := range []string{layer, filepath.Join(layer, "work")} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			return fmt.Errorf("make the sandbox's layer: %w", err)
-		}
-		if hostids.Root() {
-			if err := os.Chown(d, int(owner.Uid), int(owner.Gid)); err != nil {
-				return fmt.Errorf("make the sandbox's layer: %w", err)
-			}
-		}
-	}
-	for _, name := range []string{"upper", "output"} { // output last: it says that the layer is whole
-		if err := overlay.Copy(ctx, filepath.Join(source, name), filepath.Join(layer, name),
-			nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // removeFiles removes what a persistent sandbox had in its directory besides the layer.
 func removeFiles(dir string) error {
 	var errs []error
@@ -292,12 +255,20 @@ func removeFiles(dir string) error {
 	return errors.Join(errs...)
 }
 
+// layers says where the workspace of a persistent sandbox lies on the host.
+func (s *sandbox) layers() (*sdk.Layers, error) {
+	return layersOn(&s.spec.Workspace, s.dir, filepath.Join(s.dir, "layer", "upper"))
+}
+
 // asleep is what the sandbox will be once somebody uses it.
 func (s *sandbox) asleep() sdk.Ready {
 	ws := &s.spec.Workspace
 	r := sdk.Ready{
-		Workspace: workspacePath, Output: guestpath.Output(ws.Source != ""),
-		Layers: layersOf(ws, filepath.Join(s.dir, "layer", "upper")), Holds: s.held.Holds, Notes: s.notes,
+		Workspace: workspacePath, Output: guestpath.Output(ws.Source != ""), Holds: s.held.Holds, Notes: s.notes,
+	}
+	var err error
+	if r.Layers, err = s.layers(); err != nil { // a command says why
+		r.Layers = nil
 	}
 	if s.spec.Input != "" {
 		r.Input = guestpath.Input(ws.Source != "")

@@ -157,7 +157,7 @@ func TestSandboxSurvivesItsHolder(t *testing.T) {
 		t.Errorf("%q %q", r.out, r.err)
 	}
 	// A hard reset that was interrupted is gone on with.
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, resetMark), nil, 0o600), s.alone(func() error { return s.locked(s.endWorld) }), removeLayer(dir)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, resetMark), nil, 0o600), s.alone(func() error { return s.locked(s.endWorld) }), removeLayer(dir, true)); err != nil {
 		t.Fatal(err)
 	}
 	if r := sh(t, attach(), "cat a.txt"); r.out != "hello\n" {

@@ -232,7 +232,7 @@ func (s *sandbox) close() error {
 		if s.keep {
 			err = errors.Join(err, s.endOther())
 		}
-		return errors.Join(err, removeLayer(s.dir))
+		return errors.Join(err, removeLayer(s.dir, s.keep))
 	})
 }
 
@@ -251,7 +251,7 @@ func (s *sandbox) Reset(ctx context.Context, hard bool) error {
 		}
 		err := s.world.close()
 		s.world = nil
-		if err = errors.Join(err, removeLayer(s.dir)); err != nil {
+		if err = errors.Join(err, removeLayer(s.dir, false)); err != nil {
 			return err
 		}
 		return s.open(ctx)

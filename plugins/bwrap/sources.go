@@ -169,8 +169,15 @@ func modeOf(m uint32) os.FileMode {
 	return mode
 }
 
-// removeLayer removes what makeLayer and the sandbox made below dir.
-func removeLayer(dir string) error { return removeBelow(dir, "layer") }
+// removeLayer removes what makeLayer and the sandbox made below dir; of a kept one, also the frozen layers that only it
+// used.
+func removeLayer(dir string, kept bool) error {
+	err := removeBelow(dir, "layer")
+	if kept {
+		err = errors.Join(err, sweepFrozen(dir))
+	}
+	return err
+}
 
 // copiesDir is where the copies lie that a layout's lower makes, below the sandbox's directory.
 var copiesDir = filepath.Join("layer", "copies")

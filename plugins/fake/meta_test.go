@@ -80,7 +80,7 @@ var caught = map[string][]string{
 	"stop_unseen":         {"stop/state", "stop/asleep", "stop/fresh-instance"},
 	"stop_needs_self":     {"stop/fresh-instance"},
 	"fork_without_output": {"fork/copies"},
-	"fork_shares":         {"fork/apart", "fork/outlives"},
+	"fork_shares":         {"fork/again", "fork/apart", "fork/outlives"},
 	"untyped_errors":      {"create/source-missing", "create/source-file", "input/missing", "mount/honest", "mount/missing", "mount/writable"},
 	"default_unsaid":      {"plan/defaults"},
 	"default_stays":       {"limits/default-overridable", "plan/every-limit"},

@@ -26,6 +26,22 @@ ln -sfn new link; echo result > "$O/result"`, env("O", parent.Ready().Output))
 		row("fork/copies", "a fork has what its parent wrote, removed and replaced in workspace and output",
 			"copy the layer with its marks, or start from a snapshot", forked(func(parent, child *box) {
 				child.eq("what the fork has", look(child), look(parent))
+				child.layersToo()
+			})),
+		row("fork/again", "a fork of a fork has what both wrote, and outlives both",
+			"copy, or share, all layers of the one that is forked", forked(func(parent, child *box) {
+				child.must("echo child >> new; rm dir/only; mkdir -p dir/sub; echo x > dir/sub/x; echo main > main.py")
+				from := child.Handle()
+				again := parent.box(withSource(parent.req.Workspace.Source, sdk.WorkspacePrivate), keep,
+					func(r *sdk.CreateRequest) { r.From = &from })
+				if parent.facts.Has(sdk.CapStop) {
+					again.wakeUp()
+				}
+				again.must("echo again > again")
+				child.destroy()
+				parent.destroy()
+				again.prints("again\nmain\nnew\nchild\nx\nsub\n", "cat again main.py new dir/sub/x; ls dir")
+				again.layersToo()
 			})),
 		row("fork/apart",
 			"parent and fork do not see what the other writes afterwards, also to a file that both have",

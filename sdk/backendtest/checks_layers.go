@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -31,6 +32,13 @@ func (c *C) layered() string {
 		c.write(filepath.Join(src, name), name+"\n", 0o644)
 	}
 	return src
+}
+
+// layersToo is wantLayers where there are layers.
+func (b *box) layersToo() {
+	if b.Ready().Layers != nil {
+		b.wantLayers()
+	}
 }
 
 // wantLayers ends the check unless what the layers hold is what a command sees.
@@ -107,7 +115,7 @@ func layersChecks() []Check {
 			"fill in Ready.Layers in Attach as in Create", of(sdk.WorkspacePrivate, func(b *box) {
 				b.must(rearrange)
 				l := b.layers()
-				if got := b.elsewhere().Ready().Layers; got == nil || *got != *l {
+				if got := b.elsewhere().Ready().Layers; !reflect.DeepEqual(got, l) {
 					b.Fatalf("Create reported the layers %+v, Attach reports %+v", l, got)
 				}
 			}, keep), needPrivate, needAttach),
@@ -125,13 +133,13 @@ func besides(text string) string { return beside().ReplaceAllString(text, "") }
 // the suite must not lean on the code that backends may be made with.
 func mergeLayers(l *sdk.Layers, dir string) ([]entry, error) {
 	names := map[string]string{} // to the layer that shows the name
-	hidden := l.Lower == ""
-	for at := dir; at != "" && at != "." && l.Upper != "" && !hidden; at = path.Dir(at) {
-		hidden = hides(l, at)
-	}
-	for _, layer := range []string{l.Upper, l.Lower} {
-		if layer == "" || layer == l.Lower && hidden {
+	hidden := false
+	for _, layer := range append(l.Written(), l.Lower) {
+		if layer == "" || hidden {
 			continue
+		}
+		for at := dir; at != "" && at != "." && layer != l.Lower && !hidden; at = path.Dir(at) {
+			hidden = hides(l, layer, at)
 		}
 		list, err := os.ReadDir(filepath.Join(layer, dir))
 		if err != nil && !os.IsNotExist(err) && !strings.Contains(err.Error(), "not a directory") {
@@ -182,9 +190,9 @@ func mergeLayers(l *sdk.Layers, dir string) ([]entry, error) {
 	return out, nil
 }
 
-// hides reports whether the upper layer hides the lower one's directory.
-func hides(l *sdk.Layers, dir string) bool {
-	at := filepath.Join(l.Upper, dir)
+// hides reports whether a layer hides the directory of those below it.
+func hides(l *sdk.Layers, layer, dir string) bool {
+	at := filepath.Join(layer, dir)
 	if fi, err := os.Lstat(at); err != nil || !fi.IsDir() {
 		return err == nil
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -60,6 +61,9 @@ type Options struct {
 	// Contents makes Take remember a hash of every regular file, so that Snapshot.Changes can tell one that was only
 	// touched from one that was changed, and a change of mode from one of contents as well. It reads everything twice.
 	Contents bool
+	// Frozen are layers between upper and lower, from the top, that nobody writes to. Their marks mean what those of upper
+	// mean.
+	Frozen []*os.Root
 }
 
 // The bounds that apply where Options holds a zero.

@@ -22,8 +22,7 @@ type Dir struct {
 	Err error
 
 	u     *Union
-	p     pair
-	lower bool // the lower layer has a part in it
+	p     pair // closed once it was visited, before the directories in it are
 	depth int
 }
 
@@ -39,7 +38,7 @@ func (d *Dir) path(name string) string {
 func (d *Dir) Lstat(n Name) (Node, error) {
 	e := Node{Path: d.path(n.Name)}
 	var st unix.Stat_t
-	if err := unix.Fstatat(d.p.fd(n.Layer), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(d.p.fd(n), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return e, &fs.PathError{Op: "lstat", Path: e.Path, Err: err}
 	}
 	e.fill(n.Layer, st)
@@ -51,7 +50,7 @@ func (d *Dir) Lstat(n Name) (Node, error) {
 	}
 	if isLink(st) {
 		var err error
-		if e.Target, err = safefile.ReadlinkAt(d.p.fd(n.Layer), n.Name); err != nil {
+		if e.Target, err = safefile.ReadlinkAt(d.p.fd(n), n.Name); err != nil {
 			return e, &fs.PathError{Op: "readlink", Path: e.Path, Err: err}
 		}
 	}
@@ -61,7 +60,7 @@ func (d *Dir) Lstat(n Name) (Node, error) {
 // ReadFile reads a name of the directory that is a regular file with one link and at most max bytes, into buf if it has
 // room. What may not be read is a *[safefile.Error].
 func (d *Dir) ReadFile(n Name, max int64, buf []byte) ([]byte, error) {
-	fd, st, err := openFile(d.p.fd(n.Layer), n.Name, d.path(n.Name), max)
+	fd, st, err := openFile(d.p.fd(n), n.Name, d.path(n.Name), max)
 	if err != nil {
 		return nil, err
 	}
@@ -115,25 +114,16 @@ func (u *Union) findDir(name string) (*Dir, error) {
 	defer p.close()
 	d := &Dir{Path: p.path, u: u}
 	if p.name != "" {
-		if _, _, err := u.look(p.dir(), p.name); err != nil {
+		if _, _, _, err := u.look(p.dir(), p.name); err != nil {
 			return nil, err
 		}
 		d.p, err = u.enter(p.dir(), p.name)
-		d.lower = d.p.lo >= 0
 		return d, err
 	}
-	d.p = pair{-1, -1, u.top.xwhite}
-	for from, to := range map[int]*int{u.top.up: &d.p.up, u.top.lo: &d.p.lo} {
-		if from < 0 {
-			continue
-		}
-		// A descriptor of its own: a directory that is being read has one position.
-		if *to, err = openDir(from, "."); err != nil {
-			d.p.close()
-			return nil, err
-		}
+	// Descriptors of their own: a directory that is being read has one position.
+	if d.p, err = u.enter(u.top, "."); err != nil {
+		return nil, err
 	}
-	d.lower = d.p.lo >= 0
 	return d, nil
 }
 
@@ -189,17 +179,17 @@ func (s *scan) dir(d *Dir) error {
 
 // open opens a directory in d, which is closed, by its path.
 func (s *scan) open(d *Dir, name Name) *Dir {
-	sub := &Dir{Path: d.path(name.Name), u: s.u, depth: d.depth + 1, p: pair{-1, -1, false}}
-	from := pair{-1, -1, false}
+	sub := &Dir{Path: d.path(name.Name), u: s.u, depth: d.depth + 1, p: none}
+	from := none
 	if name.Layer == Upper {
-		from.up = s.u.top.up
+		for _, up := range d.p.up { // closed by now
+			from.up = append(from.up, s.u.top.up[up.layer])
+		}
 	}
-	if d.lower {
+	if d.p.lo >= 0 {
 		from.lo = s.u.top.lo
 	}
-	if sub.p, sub.Err = s.u.enter(from, sub.Path); sub.Err == nil {
-		sub.lower = sub.p.lo >= 0
-	}
+	sub.p, sub.Err = s.u.enter(from, sub.Path)
 	return sub
 }
 
@@ -241,23 +231,27 @@ func (s *scan) list(d *Dir) (kept, subs []Name, err error) {
 func (u *Union) names(p pair, buf []byte, most int) ([]Name, error) {
 	var out []Name
 	var seen map[string]bool
-	if p.up >= 0 {
-		var err error
-		if out, err = readNames(p.up, Upper, buf, most, nil, nil); err != nil {
-			return nil, err
+	var err error
+	add := func(fd int, as Name) {
+		if err != nil {
+			return
 		}
-		if p.lo >= 0 {
+		if len(out) > 0 && seen == nil {
 			seen = make(map[string]bool, len(out))
-			for _, n := range out {
-				seen[n.Name] = true
-			}
 		}
+		for _, n := range out[len(seen):] {
+			seen[n.Name] = true
+		}
+		out, err = readNames(fd, as, buf, most, out, seen)
+	}
+	for i, up := range p.up {
+		add(up.fd, Name{Layer: Upper, part: i})
 	}
 	if p.lo >= 0 {
-		var err error
-		if out, err = readNames(p.lo, Lower, buf, most, out, seen); err != nil {
-			return nil, err
-		}
+		add(p.lo, Name{Layer: Lower})
+	}
+	if err != nil {
+		return nil, err
 	}
 	return u.settle(p, out), nil
 }
@@ -266,14 +260,14 @@ func (u *Union) names(p pair, buf []byte, most int) ([]Name, error) {
 func (u *Union) settle(p pair, names []Name) []Name {
 	kept := names[:0]
 	for _, n := range names {
-		mark := u.hiding && (n.Type == fs.ModeDevice|fs.ModeCharDevice || p.xwhite && n.Layer == Upper && n.Type == 0)
+		mark := u.hiding && (n.Type == fs.ModeDevice|fs.ModeCharDevice || n.Layer == Upper && p.up[n.part].xwhite && n.Type == 0)
 		if mark || n.Type == fs.ModeIrregular {
 			var st unix.Stat_t
-			if err := unix.Fstatat(p.fd(n.Layer), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if err := unix.Fstatat(p.fd(n), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				continue // gone since it was listed
 			}
 			if n.Type = safefile.ModeOf(st.Mode).Type(); u.hiding && isDevice0(st) ||
-				n.Layer == Upper && u.isWhiteout(p, st, n.Name) {
+				n.Layer == Upper && u.isWhiteout(p.up[n.part], st, n.Name) {
 				continue
 			}
 		}
@@ -288,8 +282,8 @@ var direntTypes = [...]fs.FileMode{
 	unix.DT_CHR:  fs.ModeDevice | fs.ModeCharDevice, unix.DT_BLK: fs.ModeDevice, unix.DT_UNKNOWN: fs.ModeIrregular,
 }
 
-// readNames appends the names of a directory that are not in seen. With more than most of them it stops.
-func readNames(fd int, layer Layer, buf []byte, most int, out []Name, seen map[string]bool) ([]Name, error) {
+// readNames appends the names of a directory that are not in seen, otherwise like as. With more than most of them it stops.
+func readNames(fd int, as Name, buf []byte, most int, out []Name, seen map[string]bool) ([]Name, error) {
 	for len(out) <= most {
 		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {
@@ -322,7 +316,7 @@ func readNames(fd int, layer Layer, buf []byte, most int, out []Name, seen map[s
 			if int(kind) < len(direntTypes) && kind != unix.DT_UNKNOWN {
 				t = direntTypes[kind]
 			}
-			out = append(out, Name{string(name), layer, t})
+			out = append(out, Name{string(name), as.Layer, t, as.part})
 		}
 	}
 	return out, nil

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Layer names one of the two directories of a [Union].
+// Layer names one of the two sides of a [Union].
 type Layer string
 
 // The layers.
 const (
-	Upper Layer = "upper" // what was written
+	Upper Layer = "upper" // what was written, frozen layers included
 	Lower Layer = "lower" // what was there before
 )
 
@@ -34,6 +34,8 @@ type UnionOptions struct {
 	// At is the absolute path at which programs see the union. Absolute symbolic links below it lead to the same place in
 	// the union; with "" every absolute link leads out.
 	At string
+	// Frozen are layers between the two, from the top, that nobody writes to: see [Options].
+	Frozen []string
 }
 
 // ScanOptions bound a [Union.Scan]. The zero value is usable.
@@ -52,6 +54,8 @@ type Name struct {
 	Name  string
 	Layer Layer
 	Type  fs.FileMode // type bits only
+
+	part int // of the directory's parts in upper and the frozen layers
 }
 
 // Errors of a [Union], besides those of the file system.

@@ -15,75 +15,103 @@ import (
 	"github.com/hutch-run/hutch/sdk/safefile"
 )
 
-// Union is the merged view of two directories, as an overlay file system of them shows it: names of upper hide those of
+// Union is the merged view of directories, as an overlay file system of them shows it: names of upper hide those of
 // lower, a whiteout in upper hides a name, an opaque directory all that is in the one below it. It needs no mount, so
 // it serves readers beside a mounted overlay, and beside a copy that [CopyProject] made.
 //
 // With one directory alone there is nothing to hide: marks are then ordinary files and attributes.
 //
-// Both directories may be hostile and may change at any time. Names are opened one at a time below descriptors, never
+// The directories may be hostile and may change at any time. Names are opened one at a time below descriptors, never
 // through a symbolic link; links are resolved inside the union only. A Union is safe for concurrent use.
 type Union struct {
 	top    pair
 	marks  string // prefix of the overlay's extended attributes
 	at     string
-	hiding bool // both layers are there
+	hiding bool // there is more than one layer
 }
 
-// pair is one directory of a union: a descriptor for each layer that has a part in it, else -1.
+// pair is one directory of a union: what the layers that have a part in it hold.
 type pair struct {
-	up, lo int
-	xwhite bool // its upper part may hold whiteouts that are files with an attribute
+	up []part // of upper and the frozen layers, from the top
+	lo int    // descriptor in lower, or -1
 }
+
+// part is a directory of one layer.
+type part struct {
+	fd     int
+	layer  int  // index in the top's parts
+	xwhite bool // it may hold whiteouts that are files with an attribute
+}
+
+// none is a pair without a part.
+var none = pair{lo: -1}
 
 func (p pair) close() {
-	for _, fd := range []int{p.up, p.lo} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	for _, up := range p.up {
+		unix.Close(up.fd)
+	}
+	if p.lo >= 0 {
+		unix.Close(p.lo)
 	}
 }
 
-// OpenUnion opens the union of two directories, either of which may be "".
+// OpenUnion opens the union of two directories, either of which may be "", and of the frozen layers between them.
 func OpenUnion(lower, upper string, o UnionOptions) (*Union, error) {
 	if lower == "" && upper == "" {
 		return nil, errors.New("a union needs a directory")
 	}
-	u := &Union{
-		top: pair{-1, -1, false}, marks: "user.overlay.", at: path.Clean("/" + o.At), hiding: lower != "" && upper != "",
-	}
+	u := &Union{top: none, marks: "user.overlay.", at: path.Clean("/" + o.At)}
+	u.hiding = upper != "" && (lower != "" || len(o.Frozen) > 0)
 	if o.At == "" {
 		u.at = ""
 	}
 	if o.Trusted {
 		u.marks = "trusted.overlay."
 	}
-	for dir, fd := range map[string]*int{lower: &u.top.lo, upper: &u.top.up} {
-		if dir == "" {
+	opaque := false
+	for _, dir := range append([]string{upper}, o.Frozen...) {
+		if dir == "" || opaque {
 			continue
 		}
-		var err error
-		if *fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		fd, err := openTopDir(dir)
+		if err != nil {
 			u.top.close()
-			return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+			return nil, err
 		}
+		opaque = u.put(&u.top, len(u.top.up), fd)
 	}
-	if u.hiding {
-		switch u.attr(u.top.up, "opaque") {
-		case "x":
-			u.top.xwhite = true
-		case "y":
-			unix.Close(u.top.lo)
-			u.top.lo = -1
+	if lower != "" && !opaque {
+		var err error
+		if u.top.lo, err = openTopDir(lower); err != nil {
+			u.top.close()
+			return nil, err
 		}
 	}
 	return u, nil
 }
 
+func openTopDir(dir string) (int, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return fd, nil
+}
+
+// put adds the next part from the top to p, and says whether it hides those below.
+func (u *Union) put(p *pair, layer, fd int) (opaque bool) {
+	mark := ""
+	if u.hiding {
+		mark = u.attr(fd, "opaque")
+	}
+	p.up = append(p.up, part{fd, layer, mark == "x"})
+	return mark == "y"
+}
+
 // Close closes the union. Nothing of it may be in use.
 func (u *Union) Close() error {
 	u.top.close()
-	u.top = pair{-1, -1, false}
+	u.top = none
 	return nil
 }
 
@@ -97,34 +125,34 @@ func (u *Union) attr(fd int, name string) string {
 	return string(buf[:n])
 }
 
-// look finds the name in p; the error is ENOENT when it is not there, or hidden.
-func (u *Union) look(p pair, name string) (Layer, unix.Stat_t, error) {
-	var st unix.Stat_t
-	if p.up >= 0 {
-		err := unix.Fstatat(p.up, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-		if err == nil && u.isWhiteout(p, st, name) {
-			return "", st, unix.ENOENT
+// look finds the name in p, and the descriptor of the directory that it is in; the error is ENOENT when it is not there,
+// or hidden.
+func (u *Union) look(p pair, name string) (fd int, layer Layer, st unix.Stat_t, err error) {
+	for _, up := range p.up {
+		err := unix.Fstatat(up.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && u.isWhiteout(up, st, name) {
+			return -1, "", st, unix.ENOENT
 		}
 		if err != unix.ENOENT {
-			return Upper, st, err
+			return up.fd, Upper, st, err
 		}
 	}
 	if p.lo < 0 {
-		return "", st, unix.ENOENT
+		return -1, "", st, unix.ENOENT
 	}
-	err := unix.Fstatat(p.lo, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(p.lo, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err == nil && u.hiding && isDevice0(st) {
 		err = unix.ENOENT // an overlay takes it for its own wherever it finds it
 	}
-	return Lower, st, err
+	return p.lo, Lower, st, err
 }
 
-// isWhiteout recognises the marks for "deleted" in the upper part of p.
-func (u *Union) isWhiteout(p pair, st unix.Stat_t, name string) bool {
+// isWhiteout recognises the marks for "deleted" in a part.
+func (u *Union) isWhiteout(up part, st unix.Stat_t, name string) bool {
 	if !u.hiding {
 		return false
 	}
-	return isDevice0(st) || p.xwhite && isRegular(st) && st.Size == 0 && hasXattr(p.up, name, u.marks+"whiteout")
+	return isDevice0(st) || up.xwhite && isRegular(st) && st.Size == 0 && hasXattr(up.fd, name, u.marks+"whiteout")
 }
 
 func isDevice0(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0 }
@@ -144,47 +172,47 @@ func (u *Union) Lstat(name string) (Node, error) {
 		return Node{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
 	}
 	defer p.close()
-	e, err := u.stat(p)
+	_, e, err := u.stat(p)
 	if err != nil {
 		return Node{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
 	}
 	return e, nil
 }
 
-// stat describes a place.
-func (u *Union) stat(p place) (Node, error) {
+// stat describes a place, and returns the descriptor of the directory that it is in.
+func (u *Union) stat(p place) (int, Node, error) {
 	if p.name == "" {
 		var st unix.Stat_t
-		e := Node{Path: ".", Merged: p.dir().up >= 0 && p.dir().lo >= 0}
-		layer := Upper
-		if p.dir().up < 0 {
-			layer = Lower
+		e := Node{Path: ".", Merged: len(p.dir().up) > 0 && p.dir().lo >= 0}
+		fd, layer := p.dir().lo, Lower
+		if len(p.dir().up) > 0 {
+			fd, layer = p.dir().up[0].fd, Upper
 		}
-		if err := unix.Fstat(p.dir().fd(layer), &st); err != nil {
-			return e, err
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fd, e, err
 		}
 		e.fill(layer, st)
-		return e, nil
+		return fd, e, nil
 	}
-	layer, st, err := u.look(p.dir(), p.name)
+	fd, layer, st, err := u.look(p.dir(), p.name)
 	if err != nil {
-		return Node{}, err
+		return fd, Node{}, err
 	}
 	e := Node{Path: p.path}
 	e.fill(layer, st)
 	switch {
 	case isLink(st):
-		e.Target, err = safefile.ReadlinkAt(p.dir().fd(layer), p.name)
+		e.Target, err = safefile.ReadlinkAt(fd, p.name)
 	case isDir(st) && u.hiding:
 		var sub pair
 		if sub, err = u.enter(p.dir(), p.name); err == nil {
-			e.Merged = sub.up >= 0 && sub.lo >= 0
+			e.Merged = len(sub.up) > 0 && sub.lo >= 0
 			sub.close()
 		} else if err == unix.EACCES || errors.Is(err, ErrMountPoint) {
 			err = nil // it is there, and closed
 		}
 	}
-	return e, err
+	return fd, e, err
 }
 
 func (e *Node) fill(layer Layer, st unix.Stat_t) {
@@ -203,14 +231,14 @@ func (u *Union) Open(name string, max int64) (*os.File, Node, error) {
 		return nil, Node{}, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer p.close()
-	e, err := u.stat(p)
+	in, e, err := u.stat(p)
 	if err != nil {
 		return nil, Node{}, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	if bad := safefile.Refuse(name, e.Mode, e.Links, e.Size, max); bad != nil {
 		return nil, Node{}, bad
 	}
-	fd, st, err := openFile(p.dir().fd(e.Layer), p.name, name, max)
+	fd, st, err := openFile(in, p.name, name, max)
 	if err != nil {
 		return nil, Node{}, err
 	}
@@ -289,7 +317,7 @@ func (u *Union) find(name string, follow bool) (p place, err error) {
 		case len(part) > unix.NAME_MAX:
 			return p, unix.ENAMETOOLONG
 		}
-		layer, st, err := u.look(p.dir(), part)
+		in, _, st, err := u.look(p.dir(), part)
 		if len(left) == 0 && (err == unix.ENOENT || err == nil && (!isLink(st) || !follow)) {
 			p.name, p.path = part, join(strings.Join(done, "/"), part)
 			return p, nil
@@ -308,7 +336,7 @@ func (u *Union) find(name string, follow bool) (p place, err error) {
 		if links++; links > maxLinks {
 			return p, unix.ELOOP
 		}
-		target, err := safefile.ReadlinkAt(p.dir().fd(layer), part)
+		target, err := safefile.ReadlinkAt(in, part)
 		if err != nil {
 			return p, err
 		}
@@ -332,9 +360,10 @@ func (u *Union) find(name string, follow bool) (p place, err error) {
 	return p, nil
 }
 
-func (p pair) fd(l Layer) int {
-	if l == Upper {
-		return p.up
+// fd is the directory that a name of p is in.
+func (p pair) fd(n Name) int {
+	if n.Layer == Upper {
+		return p.up[n.part].fd
 	}
 	return p.lo
 }
@@ -379,33 +408,34 @@ func (u *Union) Resolve(name string) (string, error) {
 
 // enter opens the directory name of p.
 func (u *Union) enter(p pair, name string) (pair, error) {
-	out := pair{-1, -1, false}
-	if p.up >= 0 {
-		fd, err := openDir(p.up, name)
+	out := none
+	for _, up := range p.up {
+		fd, err := openDir(up.fd, name)
 		switch {
 		case err == nil:
-			out.up = fd
-		case err != unix.ENOENT:
-			return pair{-1, -1, false}, notDir(err)
+			if u.put(&out, up.layer, fd) {
+				return out, nil
+			}
+		case err == unix.ENOENT:
+		case len(out.up) > 0 && absent(err): // a file or a whiteout, which hides what is below it
+			return out, nil
+		default:
+			out.close()
+			return none, notDir(err)
 		}
 	}
-	opaque := ""
-	if out.up >= 0 && u.hiding {
-		opaque = u.attr(out.up, "opaque")
-		out.xwhite = opaque == "x"
-	}
-	if p.lo >= 0 && opaque != "y" {
+	if p.lo >= 0 {
 		fd, err := openDir(p.lo, name)
 		switch {
 		case err == nil:
 			out.lo = fd
-		case out.up >= 0 && absent(err):
+		case len(out.up) > 0 && absent(err):
 		default:
 			out.close()
-			return pair{-1, -1, false}, notDir(err)
+			return none, notDir(err)
 		}
 	}
-	if out.up < 0 && out.lo < 0 {
+	if len(out.up) == 0 && out.lo < 0 {
 		return out, unix.ENOENT
 	}
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -84,7 +85,8 @@ func unionView(t testing.TB, u *Union) []string {
 }
 
 // TestUnionIsAnOverlay does random operations on a real overlay. After each one the layers of the overlay, read as a
-// union, show what the overlay shows.
+// union, show what the overlay shows, and their differences are those to the lower directory. Now and then what was
+// written is frozen, and another overlay is laid over it.
 func TestUnionIsAnOverlay(t *testing.T) {
 	rounds, steps := 12, 120
 	if testing.Short() {
@@ -101,8 +103,11 @@ func TestUnionIsAnOverlay(t *testing.T) {
 
 func differential(t *testing.T, trusted bool, r *rand.Rand, steps int) {
 	p := newPairing(t, overlaytest.Lower(t), trusted)
-	for range steps {
+	for i := range steps {
 		p.do(overlaytest.Random(r))
+		if i%30 == 29 {
+			p.freeze()
+		}
 	}
 	if p.well < steps/4 {
 		t.Errorf("only %d of %d operations went well, which proves little", p.well, steps)
@@ -114,7 +119,9 @@ func differential(t *testing.T, trusted bool, r *rand.Rand, steps int) {
 type pairing struct {
 	t          *testing.T
 	lower      string
+	trusted    bool
 	before     []string // of lower
+	frozen     []string // layers, from the top
 	m          *overlaytest.Mount
 	beside     *Union
 	step, well int
@@ -122,13 +129,36 @@ type pairing struct {
 
 func newPairing(t *testing.T, lower string, trusted bool) *pairing {
 	t.Helper()
-	p := &pairing{t: t, lower: lower, m: overlaytest.Start(t, lower, trusted)}
-	p.beside = openUnion(t, lower, p.m.Upper, trusted)
+	p := &pairing{t: t, lower: lower, trusted: trusted}
+	p.start()
 	var err error
 	if p.before, err = overlaytest.View(lower); err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// start mounts an overlay over the frozen layers.
+func (p *pairing) start() {
+	p.t.Helper()
+	p.m = overlaytest.Start(p.t, strings.Join(append(slices.Clone(p.frozen), p.lower), ":"), p.trusted)
+	var err error
+	p.beside, err = OpenUnion(p.lower, p.m.Upper, UnionOptions{Trusted: p.trusted, At: overlaytest.At, Frozen: p.frozen})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { p.beside.Close() })
+}
+
+// freeze goes on with another overlay, over a copy of what was written to this one.
+func (p *pairing) freeze() {
+	p.t.Helper()
+	layers, use := p.t.TempDir(), p.t.TempDir()+"/use"
+	if err := Freeze(p.t.Context(), p.m.Upper, layers, "id", use); err != nil {
+		p.t.Fatal(err)
+	}
+	p.frozen = append([]string{FrozenAt(layers, "id")}, p.frozen...)
+	p.start()
 }
 
 // do does one thing to the overlay and compares.
@@ -142,6 +172,51 @@ func (p *pairing) do(op overlaytest.Op) {
 	if diff := cmp.Diff(a.View, unionView(p.t, p.beside)); diff != "" {
 		p.t.Fatalf("step %d, %s: overlay and its layers (-overlay +union):\n%s", p.step, op, diff)
 	}
+	o := Options{Trusted: p.trusted}
+	for _, f := range p.frozen {
+		o.Frozen = append(o.Frozen, root(p.t, f))
+	}
+	list, err := Changes(p.t.Context(), root(p.t, p.lower), root(p.t, p.m.Upper), o)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	got := []string{}
+	for _, c := range list {
+		got = append(got, map[Kind]string{Added: "+", Deleted: "-"}[c.Kind]+c.Path)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(changed(p.before, a.View), got); diff != "" {
+		p.t.Fatalf("step %d, %s: changes of the overlay and of its layers (-overlay +layers):\n%s", p.step, op, diff)
+	}
+}
+
+// viewed has the path of an overlaytest.Line.
+var viewed = regexp.MustCompile(`(?s)^(.*?) (?:link .*|[-a-zA-Z]{10,}(?: \d+ [0-9a-f]{16})?)$`)
+
+// changed compares two views: what is new has a "+" before its path, and what is gone a "-".
+func changed(before, after []string) []string {
+	was, is := map[string]string{}, map[string]string{}
+	for lines, to := range map[*[]string]map[string]string{&before: was, &after: is} {
+		for _, l := range *lines {
+			to[viewed.FindStringSubmatch(l)[1]] = l
+		}
+	}
+	out := []string{}
+	for path, l := range is {
+		switch {
+		case was[path] == "":
+			out = append(out, "+"+path)
+		case was[path] != l:
+			out = append(out, path)
+		}
+	}
+	for path := range was {
+		if is[path] == "" {
+			out = append(out, "-"+path)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // end looks at what is left in the lower directory.

@@ -44,15 +44,21 @@ func Differences(ctx context.Context, lower, upper *os.Root, o Options) ([]Diffe
 		return nil, fmt.Errorf("open lower directory: %w", err)
 	}
 	defer lo.close()
-	up, err := openTop(upper)
-	if err != nil {
-		return nil, fmt.Errorf("open upper directory: %w", err)
-	}
-	defer up.close()
 	w := &walker{ctx: ctx, o: o, gaps: gaps{max: o}, marks: "user.overlay."}
 	w.left.Store(int64(o.MaxEntries))
 	if o.Trusted {
 		w.marks = "trusted.overlay."
+	}
+	var up stack
+	defer up.close()
+	for _, root := range append([]*os.Root{upper}, o.Frozen...) {
+		d, err := openTop(root)
+		if err != nil {
+			return nil, fmt.Errorf("open upper directory: %w", err)
+		}
+		if w.put(&up, d); up.hides {
+			break
+		}
 	}
 	w.startComparers()
 	w.walkers, w.walking = errgroup.WithContext(ctx)
@@ -130,7 +136,7 @@ func (w *walker) room() int { return int(max(0, w.left.Load())) }
 
 // merge compares one directory of the upper layer with the same one in the lower layer, lo, which has no file when
 // it is missing. A directory that is opaque, or lies in one, hides it: all that it does not have itself is gone.
-func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
+func (w *walker) merge(up stack, lo dir, path string, depth int, hidden bool) error {
 	if err := w.walking.Err(); err != nil {
 		return err
 	}
@@ -138,12 +144,13 @@ func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
 	if err != nil {
 		return fmt.Errorf("%q in the upper directory: %w", path, err)
 	}
-	opaque := up.xattr("", w.marks+"opaque")
-	if path != "" && up.xattr("", w.marks+"redirect") != "" {
-		return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off",
-			path)
+	for _, l := range up.parts {
+		if path != "" && l.xattr("", w.marks+"redirect") != "" {
+			return fmt.Errorf("%q in the upper directory was moved by redirect_dir: mount the overlay with redirect_dir=off",
+				path)
+		}
 	}
-	hidden = hidden || opaque == "y"
+	hidden = hidden || up.hides
 	var inUpper map[string]bool // names that a directory which hides others has itself
 	if hidden {
 		inUpper = make(map[string]bool, len(names))
@@ -156,7 +163,7 @@ func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
 		if err := w.spend(); err != nil {
 			return err
 		}
-		if err := w.entry(up, lo, name, p, depth, opaque, hidden); err != nil {
+		if err := w.entry(up, lo, name, p, depth, hidden); err != nil {
 			return err
 		}
 	}
@@ -192,8 +199,8 @@ func (w *walker) merge(up, lo dir, path string, depth int, hidden bool) error {
 }
 
 // entry compares one name of the upper layer.
-func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, hidden bool) error {
-	new, ok, err := up.stat(name)
+func (w *walker) entry(layers stack, lo dir, name, path string, depth int, hidden bool) error {
+	up, new, ok, err := layers.stat(name)
 	if err != nil {
 		return fmt.Errorf("%q in the upper directory: %w", path, err)
 	}
@@ -204,14 +211,14 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 	if err != nil {
 		return fmt.Errorf("%q in the lower directory: %w", path, err)
 	}
-	if w.whiteout(up, new, name, opaque) {
+	if w.whiteout(up, new, name) {
 		if had {
 			return w.deleted(lo, old, name, path, depth)
 		}
 		return nil
 	}
 	if !had {
-		return w.added(up, lo, new, name, path, depth)
+		return w.added(layers, lo, new, name, path, depth)
 	}
 	c := Difference{Lower: safefile.StatOf(&old), Seen: true}
 	c.Change = Change{Path: path, OldMode: safefile.ModeOf(old.Mode), NewMode: safefile.ModeOf(new.Mode),
@@ -225,7 +232,7 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 			}
 		}
 		if isDir(new) {
-			return w.into(up, dir{}, name, path, depth, hidden)
+			return w.into(layers, dir{}, name, path, depth, hidden)
 		}
 		return nil
 	}
@@ -235,7 +242,7 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 			c.Kind = Mode
 			w.add(c)
 		}
-		return w.into(up, lo, name, path, depth, hidden)
+		return w.into(layers, lo, name, path, depth, hidden)
 	case isLink(new):
 		// The permissions of a symbolic link mean nothing.
 		a, err1 := safefile.ReadlinkAt(up.fd(), name)
@@ -246,7 +253,7 @@ func (w *walker) entry(up, lo dir, name, path string, depth int, opaque string, 
 		}
 		return nil
 	case isRegular(new):
-		return w.file(up, lo, old, new, name, c)
+		return w.file(up.dir, lo, old, new, name, c)
 	}
 	// FIFOs, sockets and devices have nothing but their permissions and number.
 	if old.Rdev != new.Rdev {
@@ -288,20 +295,94 @@ func (w *walker) same(c Difference) {
 
 // whiteout reports the overlay's marks for "deleted": a character device 0:0, which a program cannot make through the
 // overlay, or, in a directory marked for it, an empty file with an attribute. Names like ".wh.x" are just names.
-func (w *walker) whiteout(up dir, st unix.Stat_t, name, opaque string) bool {
+func (w *walker) whiteout(up layer, st unix.Stat_t, name string) bool {
 	return isDevice0(st) ||
-		opaque == "x" && isRegular(st) && st.Size == 0 && hasXattr(up.fd(), name, w.marks+"whiteout")
+		up.xwhite && isRegular(st) && st.Size == 0 && hasXattr(up.fd(), name, w.marks+"whiteout")
+}
+
+// layer is a directory of upper or of a frozen layer.
+type layer struct {
+	dir
+	xwhite bool // it may hold whiteouts that are files with an attribute
+}
+
+// stack is one directory of upper and the frozen layers: what each of them has of it, from the top.
+type stack struct {
+	parts []layer
+	hides bool // what is below the last part
+}
+
+func (s stack) close() {
+	for _, l := range s.parts {
+		l.close()
+	}
+}
+
+// put adds the next part of s.
+func (w *walker) put(s *stack, d dir) {
+	mark := d.xattr("", w.marks+"opaque")
+	s.parts, s.hides = append(s.parts, layer{d, mark == "x"}), mark == "y"
+}
+
+// names are those of all parts, as names of a dir are.
+func (s stack) names(most int) (names []string, more bool, err error) {
+	for _, l := range s.parts {
+		some, m, err := l.names(most)
+		if err != nil {
+			return nil, false, err
+		}
+		names, more = append(names, some...), more || m
+	}
+	if len(s.parts) > 1 {
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	return names, more, nil
+}
+
+// stat finds the first part that has the name, which may be a whiteout.
+func (s stack) stat(name string) (l layer, st unix.Stat_t, ok bool, err error) {
+	for _, l = range s.parts {
+		if st, ok, err = l.stat(name); ok || err != nil {
+			break
+		}
+	}
+	return l, st, ok, err
+}
+
+// sub opens what the parts of s have of a directory.
+func (w *walker) sub(s stack, name string) (out stack, err error) {
+	for _, l := range s.parts {
+		d, err := l.sub(name)
+		switch {
+		case err == nil:
+			if w.put(&out, d); out.hides {
+				return out, nil
+			}
+		case err == unix.ENOENT:
+		case err == unix.ENOTDIR && len(out.parts) > 0: // a file or a whiteout, which hides what is below it
+			out.hides = true
+			return out, nil
+		default:
+			return out, err
+		}
+	}
+	if len(out.parts) == 0 {
+		return out, unix.ENOENT
+	}
+	return out, nil
 }
 
 // into goes one level down, with lo's directory of the same name if it has one. A goroutine of its own takes that where
 // one is free, and the directories are open before it starts.
-func (w *walker) into(up, lo dir, name, path string, depth int, hidden bool) error {
+func (w *walker) into(up stack, lo dir, name, path string, depth int, hidden bool) error {
 	if depth+1 >= w.o.MaxDepth {
 		w.tooDeep(path)
 		return nil
 	}
-	subUp, err := up.sub(name)
+	subUp, err := w.sub(up, name)
 	if err != nil {
+		subUp.close()
 		if err != unix.ENOENT && err != unix.ENOTDIR {
 			w.unreadable(path)
 		}
@@ -329,7 +410,7 @@ func (w *walker) into(up, lo dir, name, path string, depth int, hidden bool) err
 }
 
 // added reports something new and all that is in it.
-func (w *walker) added(up, lo dir, st unix.Stat_t, name, path string, depth int) error {
+func (w *walker) added(up stack, lo dir, st unix.Stat_t, name, path string, depth int) error {
 	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)},
 		Seen: !lo.unread})
 	if isDir(st) {

@@ -126,12 +126,13 @@ func Open(sb Sandbox, o Options) (*Files, error) {
 	remote := &fetched{sb: sb, name: "workspace", root: ws, skip: f.mounted}
 	work := area{"workspace", ws, remote}
 	if l := f.ready.Layers; l != nil {
-		for _, dir := range []string{l.Lower, l.Upper} {
+		for _, dir := range append(l.Written(), l.Lower) {
 			if dir != "" && !filepath.IsAbs(dir) {
 				return nil, fmt.Errorf("the backend reports the layer %q, which is no absolute path", dir)
 			}
 		}
-		u, err := overlay.OpenUnion(l.Lower, l.Upper, overlay.UnionOptions{Trusted: l.Trusted, At: ws})
+		u, err := overlay.OpenUnion(l.Lower, l.Upper, overlay.UnionOptions{Trusted: l.Trusted, At: ws,
+			Frozen: l.Frozen})
 		if err != nil {
 			return nil, fmt.Errorf("open the workspace's layers: %w", err)
 		}

@@ -38,10 +38,11 @@ type source interface {
 
 // layers is a source that lies in directories of this host.
 type layers struct {
-	lower, upper *os.Root
-	dir          *dir // upper once more
-	options      overlay.Options
-	elsewhere    bool // lower is not the project
+	lower     *os.Root
+	upper     []*os.Root // and the frozen layers below it
+	dirs      []*dir     // upper once more
+	options   overlay.Options
+	elsewhere bool // lower is not the project
 }
 
 func openLayers(l *sdk.Layers, project *dir, o overlay.Options) (_ *layers, err error) {
@@ -55,12 +56,19 @@ func openLayers(l *sdk.Layers, project *dir, o overlay.Options) (_ *layers, err 
 	if s.lower, err = os.OpenRoot(l.Lower); err != nil {
 		return nil, fmt.Errorf("open the project: %w", err)
 	}
-	if s.upper, err = os.OpenRoot(l.Upper); err != nil {
-		return nil, fmt.Errorf("open what the sandbox wrote: %w", err)
+	for _, path := range l.Written() {
+		root, err := os.OpenRoot(path)
+		if err != nil {
+			return nil, fmt.Errorf("open what the sandbox wrote: %w", err)
+		}
+		s.upper = append(s.upper, root)
+		d, err := openDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("open what the sandbox wrote: %w", err)
+		}
+		s.dirs = append(s.dirs, d)
 	}
-	if s.dir, err = openDir(l.Upper); err != nil {
-		return nil, fmt.Errorf("open what the sandbox wrote: %w", err)
-	}
+	s.options.Frozen = s.upper[1:]
 	var lower, top unix.Stat_t
 	f, err := s.lower.Open(".")
 	if err != nil {
@@ -75,27 +83,41 @@ func openLayers(l *sdk.Layers, project *dir, o overlay.Options) (_ *layers, err 
 }
 
 func (s *layers) changes(ctx context.Context) ([]overlay.Difference, error) {
-	list, err := overlay.Differences(ctx, s.lower, s.upper, s.options)
+	list, err := overlay.Differences(ctx, s.lower, s.upper[0], s.options)
 	for i := range list {
 		list[i].Seen = list[i].Seen && !s.elsewhere
 	}
 	return list, err
 }
 
-func (s *layers) look(path string) (Node, error) { return s.dir.look(path) }
+// look finds a path that is among the changes: it shows what is in the first layer that has it.
+func (s *layers) look(path string) (n Node, err error) {
+	for _, d := range s.dirs {
+		if n, err = d.look(path); err != nil || n.Type != Nothing {
+			break
+		}
+	}
+	return n, err
+}
 
 func (s *layers) copy(ctx context.Context, dst io.Writer, path string, max int64) (safefile.Copied, error) {
-	return safefile.Copy(ctx, dst, s.upper, path, max)
+	last := len(s.upper) - 1
+	for _, root := range s.upper[:last] {
+		if _, err := root.Lstat(path); err == nil {
+			return safefile.Copy(ctx, dst, root, path, max)
+		}
+	}
+	return safefile.Copy(ctx, dst, s.upper[last], path, max)
 }
 
 func (s *layers) close() {
-	for _, r := range []*os.Root{s.lower, s.upper} {
+	for _, r := range append(s.upper, s.lower) {
 		if r != nil {
 			r.Close()
 		}
 	}
-	if s.dir != nil {
-		s.dir.close()
+	for _, d := range s.dirs {
+		d.close()
 	}
 }
 

@@ -2167,6 +2167,7 @@ type Layers struct {
 	Lower         []byte                 `protobuf:"bytes,1,opt,name=lower,proto3" json:"lower,omitempty"`      // absolute host path, only read; empty: none
 	Upper         []byte                 `protobuf:"bytes,2,opt,name=upper,proto3" json:"upper,omitempty"`      // absolute host path of what was written; empty: none
 	Trusted       bool                   `protobuf:"varint,3,opt,name=trusted,proto3" json:"trusted,omitempty"` // marks are trusted.overlay.*, else user.overlay.*
+	Frozen        [][]byte               `protobuf:"bytes,4,rep,name=frozen,proto3" json:"frozen,omitempty"`    // absolute host paths between upper and lower, from the top, which nobody writes to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2220,6 +2221,13 @@ func (x *Layers) GetTrusted() bool {
 		return x.Trusted
 	}
 	return false
+}
+
+func (x *Layers) GetFrozen() [][]byte {
+	if x != nil {
+		return x.Frozen
+	}
+	return nil
 }
 
 type AttachRequest struct {
@@ -5178,11 +5186,12 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\bexchange\x18\a \x01(\v2\x1a.hutch.backend.v1.ExchangeR\bexchange\"4\n" +
 	"\bExchange\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\fR\x04host\x12\x14\n" +
-	"\x05guest\x18\x02 \x01(\fR\x05guest\"N\n" +
+	"\x05guest\x18\x02 \x01(\fR\x05guest\"f\n" +
 	"\x06Layers\x12\x14\n" +
 	"\x05lower\x18\x01 \x01(\fR\x05lower\x12\x14\n" +
 	"\x05upper\x18\x02 \x01(\fR\x05upper\x12\x18\n" +
-	"\atrusted\x18\x03 \x01(\bR\atrusted\"A\n" +
+	"\atrusted\x18\x03 \x01(\bR\atrusted\x12\x16\n" +
+	"\x06frozen\x18\x04 \x03(\fR\x06frozen\"A\n" +
 	"\rAttachRequest\x120\n" +
 	"\x06handle\x18\x01 \x01(\v2\x18.hutch.backend.v1.HandleR\x06handle\"?\n" +
 	"\x0eAttachResponse\x12-\n" +
