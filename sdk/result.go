@@ -77,6 +77,10 @@ type Exit struct {
 	Traffic     []Traffic
 	TrafficMore int64
 
+	// NetworkMissed says that the sandbox has no network, and that the command, or another one in it at that time, looked
+	// for one. A backend may leave it out.
+	NetworkMissed bool
+
 	// Files is what an observed command opened outside of what every sandbox has, at most [MaxFiles].
 	Files []FileUse
 }

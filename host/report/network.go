@@ -18,9 +18,12 @@ const (
 )
 
 // Denials says what of the network was denied to a run, and how to allow it: a line for each of the first destinations,
-// and one for all others.
+// and one for all others. A run that failed and has no network may have looked for one.
 func Denials(r *result.Result) []string {
 	var lines []string
+	if r.Network.Missed && !r.OK {
+		lines = append(lines, missed(r))
+	}
 	denied := r.Network.Denied()
 	for i, t := range denied {
 		if i == maxDenials {
@@ -41,6 +44,15 @@ func Denials(r *result.Result) []string {
 	return lines
 }
 
+// missed says how to allow a name to a run that had no network.
+func missed(r *result.Result) string {
+	const text = "the program looked for a network, and there is none; to allow a name, "
+	if r.Sandbox != nil && !r.Kept {
+		return text + "create the sandbox with --allow-host NAME"
+	}
+	return text + "add --allow-host NAME; hutch observe -- COMMAND lists the names that it needs"
+}
+
 // network says what was denied, or in a verbose summary what became of every destination.
 func (p *printer) network(r *result.Result) {
 	n := &r.Network
@@ -50,7 +62,11 @@ func (p *printer) network(r *result.Result) {
 		}
 		return
 	}
-	if len(n.Publish) == 0 && (n.Mode == sdk.NetworkNone || n.Mode == "") {
+	switch {
+	case n.Missed:
+		p.line("network", "%s", missed(r))
+		return
+	case len(n.Publish) == 0 && (n.Mode == sdk.NetworkNone || n.Mode == ""):
 		return
 	}
 	p.line("network", "%s", network.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny, Publish: n.Publish}.String())

@@ -56,6 +56,7 @@ func results() []*result.Result {
 	good.Stdout = result.Stream{Text: "hello\n", Bytes: 6}
 
 	bad := base("bad\x1b[2J\nname")
+	bad.Network.Missed = true
 	bad.Stdout = result.Stream{Text: hostile, Bytes: int64(len(hostile)), Dropped: 2048}
 	bad.Skipped = []outputs.Skipped{{Path: "evil\x1b[31m", Reason: "symlink", Detail: "a symbolic link"}}
 	bad.Evidence = "wait status: \x1b[2J"

@@ -144,6 +144,8 @@ type Network struct {
 	// Traffic is what became of each destination of a filtered network, at most 1,000 of them.
 	Traffic     []sdk.Traffic `json:"traffic,omitempty"`
 	TrafficMore int64         `json:"traffic_more,omitempty"` // destinations beyond those
+	// Missed says that the program looked for a network, and had none, where the backend can tell.
+	Missed bool `json:"missed,omitempty"`
 }
 
 // NetworkOf is the network of a run that used nothing of it yet.

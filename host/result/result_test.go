@@ -36,7 +36,7 @@ func full() *Result {
 		Stdout: Stream{Text: "hi\n", Bytes: 3000, Dropped: 1000, Truncated: true, Path: "stdout.log"}, Stderr: Stream{Path: "stderr.log"}, TTY: true,
 		Usage:  Usage{Wall: Seconds(1234567 * time.Microsecond), User: &user, Sys: &sys, PeakMemory: &mem, PIDs: &pids},
 		Limits: []Limit{{Limit: sdk.LimitMemory, Asked: true, Value: "64MiB", HeldBy: "cgroup v2 memory.max"}},
-		Network: Network{Mode: sdk.NetworkFiltered, Allow: []string{"packages.example.org", "*.files.example.org:443"}, Deny: []string{"upload.files.example.org"}, TrafficMore: 3,
+		Network: Network{Mode: sdk.NetworkFiltered, Allow: []string{"packages.example.org", "*.files.example.org:443"}, Deny: []string{"upload.files.example.org"}, TrafficMore: 3, Missed: true,
 			Traffic: []sdk.Traffic{
 				{Name: "upload.files.example.org", Port: 443, Rule: "upload.files.example.org", Reason: `upload.files.example.org:443 is denied by "upload.files.example.org" in network.deny`, Connections: 2},
 				{Name: "packages.example.org", Port: 443, Allowed: true, Rule: "packages.example.org", Connections: 1, Sent: 812, Received: 40960, Secrets: []string{"TOKEN"}},

@@ -137,7 +137,7 @@ func (j *job) exited(x *sdk.Exit, wall time.Duration) {
 		}
 		j.requests = append(j.requests, t.Requests)
 	}
-	r.Network.TrafficMore = x.TrafficMore
+	r.Network.TrafficMore, r.Network.Missed = x.TrafficMore, x.NetworkMissed
 	if r.Observed {
 		r.Files = x.Files
 	}

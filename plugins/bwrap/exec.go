@@ -18,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
 	"github.com/hutch-run/hutch/sdk/network/gate"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/seccomp/recorder"
 	"github.com/hutch-run/hutch/sdk/supervise/microinit"
 )
@@ -87,6 +88,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 	} else {
 		defer s.run(p)()
 	}
+	var attempts *netns.Attempts
+	if err == nil && !hasNetwork(&s.spec) {
+		attempts = netns.WatchAttempts(p.AwaitInit())
+		defer attempts.Close()
+	}
 	if err == nil {
 		err = p.Command(args, stdin, stdout, stderr)
 	}
@@ -131,7 +137,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 		exit.Traffic, exit.TrafficMore = network.Close()
-		exit.Files = record.End()
+		exit.Files, exit.NetworkMissed = record.End(), attempts.Any()
 	}
 	return exit, err
 }

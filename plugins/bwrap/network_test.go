@@ -58,3 +58,19 @@ for kind, to in (socket.SOCK_STREAM, ("127.0.0.1", int(port))), (socket.SOCK_STR
 		t.Error(diff)
 	}
 }
+
+// TestNetworkMissed looks for a network where there is none, and at what is no look for one.
+func TestNetworkMissed(t *testing.T) {
+	s := newSandbox(t, sdk.Spec{Network: sdk.NetworkNone})
+	for script, missed := range map[string]bool{
+		`import socket; socket.getaddrinfo("example.org", 80)`:                  true,
+		`import socket; socket.create_connection(("192.0.2.1", 80))`:            true,
+		`import socket; socket.create_connection(("127.0.0.1", 80))`:            false,
+		`import socket; socket.socketpair(); socket.gethostbyname("localhost")`: false,
+	} {
+		r := run(t, t.Context(), s, &sdk.Command{Argv: []string{"/usr/bin/python3", "-c", script}})
+		if r.NetworkMissed != missed {
+			t.Errorf("%s: %t\n%s", script, r.NetworkMissed, r.err)
+		}
+	}
+}

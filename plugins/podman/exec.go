@@ -18,6 +18,7 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/command"
 	"github.com/hutch-run/hutch/sdk/limits"
+	"github.com/hutch-run/hutch/sdk/network/netns"
 	"github.com/hutch-run/hutch/sdk/seccomp/recorder"
 	"github.com/hutch-run/hutch/sdk/supervise"
 )
@@ -46,6 +47,11 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		return nil, err
 	}
 	defer network()
+	var attempts *netns.Attempts
+	if !hasNetwork(&s.spec) {
+		attempts = netns.WatchAttempts(s.pid)
+		defer attempts.Close()
+	}
 	before, start := s.group.Stats(), time.Now()
 	cmd := &agent.Command{
 		Argv: c.Argv, Env: env, Dir: cmp.Or(c.Dir, workspacePath),
@@ -91,7 +97,7 @@ func (s *sandbox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) {
 		exit.Usage.PeakMemory = max(exit.Usage.PeakMemory, int64(peak))
 		exit.Usage.Wall = time.Since(start)
 		exit.Traffic, exit.TrafficMore = network()
-		exit.Files = record.End()
+		exit.Files, exit.NetworkMissed = record.End(), attempts.Any()
 	}
 	return exit, err
 }

@@ -95,3 +95,17 @@ func TestFilteredNetworkIsShared(t *testing.T) {
 		t.Errorf("at the address %q another process's command got %q, %q", address, r.out, r.err)
 	}
 }
+
+// TestNetworkMissed looks for a network where there is none, and at what is no look for one.
+func TestNetworkMissed(t *testing.T) {
+	s := newSandbox(t, newBackend(), sdk.Spec{Config: config(t), Network: sdk.NetworkNone}, kept)
+	for script, missed := range map[string]bool{
+		"wget -qO- http://example.org/": true,
+		"wget -qO- http://192.0.2.1/":   true,
+		"wget -qO- http://127.0.0.1/":   false,
+	} {
+		if r := sh(t, s, script); r.NetworkMissed != missed {
+			t.Errorf("%s: %t\n%s", script, r.NetworkMissed, r.err)
+		}
+	}
+}

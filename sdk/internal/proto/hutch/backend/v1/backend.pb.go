@@ -3301,17 +3301,19 @@ func (*ExecStarted) Descriptor() ([]byte, []int) {
 }
 
 type ExecExited struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"` // exited signaled timeout oom pids disk output cancelled setup_failed backend_error
-	Code          int32                  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`  // 0-255
-	Signal        string                 `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
-	Evidence      string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
-	NotStarted    bool                   `protobuf:"varint,5,opt,name=not_started,json=notStarted,proto3" json:"not_started,omitempty"`
-	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	OutputLost    string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`     // why a part of what the command wrote may never have come; empty when all of it did
-	Traffic       []*Traffic             `protobuf:"bytes,8,rep,name=traffic,proto3" json:"traffic,omitempty"`                             // of a filtered network; at most 1,000
-	TrafficMore   int64                  `protobuf:"varint,9,opt,name=traffic_more,json=trafficMore,proto3" json:"traffic_more,omitempty"` // destinations beyond those
-	Files         []*FileUse             `protobuf:"bytes,10,rep,name=files,proto3" json:"files,omitempty"`                                // with observe; at most 1,000
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Cause       string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"` // exited signaled timeout oom pids disk output cancelled setup_failed backend_error
+	Code        int32                  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`  // 0-255
+	Signal      string                 `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	Evidence    string                 `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	NotStarted  bool                   `protobuf:"varint,5,opt,name=not_started,json=notStarted,proto3" json:"not_started,omitempty"`
+	Usage       *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	OutputLost  string                 `protobuf:"bytes,7,opt,name=output_lost,json=outputLost,proto3" json:"output_lost,omitempty"`     // why a part of what the command wrote may never have come; empty when all of it did
+	Traffic     []*Traffic             `protobuf:"bytes,8,rep,name=traffic,proto3" json:"traffic,omitempty"`                             // of a filtered network; at most 1,000
+	TrafficMore int64                  `protobuf:"varint,9,opt,name=traffic_more,json=trafficMore,proto3" json:"traffic_more,omitempty"` // destinations beyond those
+	Files       []*FileUse             `protobuf:"bytes,10,rep,name=files,proto3" json:"files,omitempty"`                                // with observe; at most 1,000
+	// The sandbox has no network, and the command, or another one at that time, looked for one. Optional.
+	NetworkMissed bool `protobuf:"varint,11,opt,name=network_missed,json=networkMissed,proto3" json:"network_missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3414,6 +3416,13 @@ func (x *ExecExited) GetFiles() []*FileUse {
 		return x.Files
 	}
 	return nil
+}
+
+func (x *ExecExited) GetNetworkMissed() bool {
+	if x != nil {
+		return x.NetworkMissed
+	}
+	return false
 }
 
 // FileUse is a file or directory of the host that an observed command named, outside of
@@ -5270,7 +5279,7 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ExecOpened\"\r\n" +
-	"\vExecStarted\"\xe4\x02\n" +
+	"\vExecStarted\"\x8b\x03\n" +
 	"\n" +
 	"ExecExited\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
@@ -5285,7 +5294,8 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\atraffic\x18\b \x03(\v2\x19.hutch.backend.v1.TrafficR\atraffic\x12!\n" +
 	"\ftraffic_more\x18\t \x01(\x03R\vtrafficMore\x12/\n" +
 	"\x05files\x18\n" +
-	" \x03(\v2\x19.hutch.backend.v1.FileUseR\x05files\"I\n" +
+	" \x03(\v2\x19.hutch.backend.v1.FileUseR\x05files\x12%\n" +
+	"\x0enetwork_missed\x18\v \x01(\bR\rnetworkMissed\"I\n" +
 	"\aFileUse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x14\n" +
