@@ -317,7 +317,8 @@ func runFiles(args []string) ([]string, error) {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("no *.hcl file in %s", a)
+			return nil, hint(fmt.Errorf("no *.hcl file in %s", a),
+				"hutch observe -- COMMAND runs a command and prints a run file for it")
 		}
 		files = append(files, found...)
 	}
