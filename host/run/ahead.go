@@ -222,7 +222,7 @@ func (a *aheadOf) make(ctx context.Context) (err error) {
 	if a.plan, err = a.b.Plan(ctx, &a.spec); err != nil {
 		return err
 	}
-	a.place, err = begin(a.st, a.b, a.st.NewID(), "", false)
+	a.place, err = begin(a.st, a.b, a.st.NewID(), "", false, false)
 	if err != nil {
 		return err
 	}

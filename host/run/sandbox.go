@@ -35,12 +35,13 @@ func backendBroke(err error) bool {
 }
 
 // begin puts on disk that a sandbox is about to be made, and makes the directory of its state.
-func begin(st *store.Store, b *backend.Backend, id, run string, keep bool) (*place, error) {
+func begin(st *store.Store, b *backend.Backend, id, run string, keep, fork bool) (*place, error) {
 	intent, err := st.Begin(store.Intent{
 		ID: id, Run: run, Backend: b.Facts.Name, Binary: b.Path, BinarySHA256: b.SHA256, Owner: st.Owner(),
 		Plugin: store.ProcessOf(b.PID),
-		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either.
-		Volatile: !keep && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
+		// Namespaces, their mounts and processes are gone after a reboot, so that the record need not outlive it either. A
+		// fork has none yet, and a record that was begun before.
+		Volatile: (!keep || fork) && b.Facts.Isolation.Rank() <= sdk.IsolationNamespace.Rank(),
 	})
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (j *job) create(ctx context.Context, id string, spec sdk.Spec, keep bool) (
 	if a := j.chosen.ahead; a != nil && !keep && id == j.id && a.fits(&spec) {
 		p, j.chosen.ahead = a.place, nil
 	} else {
-		p, err = begin(st, b, id, j.id, keep)
+		p, err = begin(st, b, id, j.id, keep, j.from != nil)
 	}
 	if err != nil {
 		return nil, err
