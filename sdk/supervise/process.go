@@ -283,6 +283,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return err
 }
 
+// SignalCommand sends sig to the command alone. After the end it says os.ErrProcessDone.
+func (p *Process) SignalCommand(sig syscall.Signal) error { return p.child.Signal(sig) }
+
 // Done is closed when the command has ended and nothing of its tree is left.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
