@@ -31,6 +31,9 @@ test: ## install what the tests need, and run them all
 		umask 022; trap "scripts/setup clean $$example" EXIT; HUTCH_TEST_REQUIRE=$(REQUIRE) GOFLAGS="$(GOFLAGS) -vet=off -ldflags=-s" \
 		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m ./...
 
+test-kubernetes: ## the kubernetes backend on a cluster of this machine, as root; building that takes minutes once
+	test/kubernetes/run
+
 # built fails where nothing was.
 built:
 	@test -x bin/hutch -a -x libexec/hutch/hutch-backend-bwrap || { echo "make: nothing is built yet: run make build as yourself, then sudo make install" >&2; exit 1; }
@@ -42,12 +45,13 @@ build: ## bin/hutch, its helpers, libexec/hutch/hutch-backend-NAME and what goes
 	@for b in $(BACKENDS); do (set -x; go build -o "libexec/hutch/hutch-backend-$$b" "./plugins/$$b"); done
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-podman-agent ./plugins/podman/agent
 	go build -ldflags "-s -w" -o libexec/hutch/hutch-lima-guest ./plugins/lima/guest
+	go build -ldflags "-s -w" -o libexec/hutch/hutch-kubernetes-agent ./plugins/kubernetes/agent
 
 # sudo may find no go, and what root builds is not the user's: it installs what was built.
 install: $(if $(or $(SUDO_USER),$(if $(shell command -v go),,none)),built,build) ## hutch, its backends, man pages and completions below PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)"/{bin,libexec/hutch}
 	install bin/hutch "$(DESTDIR)$(PREFIX)/bin/"
-	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-{podman-agent,lima-guest,agent} "$(DESTDIR)$(PREFIX)/libexec/hutch/"
+	install libexec/hutch/hutch-backend-* libexec/hutch/hutch-{podman-agent,lima-guest,kubernetes-agent,agent} "$(DESTDIR)$(PREFIX)/libexec/hutch/"
 	scripts/share bin/hutch "$(DESTDIR)$(PREFIX)/share"
 
 # The providers' libraries take longer to compile for the race detector than all the rest together.
@@ -101,4 +105,4 @@ clean: ## remove what make made
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: run test build built install race race-models fuzz cover lines bench soak lint generate check-generated release package clean help
+.PHONY: run test test-kubernetes build built install race race-models fuzz cover lines bench soak lint generate check-generated release package clean help

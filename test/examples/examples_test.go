@@ -277,6 +277,8 @@ func need(t *testing.T, what string) {
 		if confined.Landlock() < confined.MinLandlock {
 			e2e.Missing(t, what, "this kernel has no Landlock that is good enough")
 		}
+	case "kubernetes":
+		t.Skip("needs a cluster: make test-kubernetes runs it there")
 	case "podman":
 		podmantest.Need(t)
 	default:

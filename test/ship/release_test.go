@@ -66,6 +66,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	want["podman"] = append(want["podman"], "hutch-podman-agent")
+	want["kubernetes"] = append(want["kubernetes"], "hutch-kubernetes-agent")
 	want["lima"] = append(want["lima"], "hutch-lima-guest")
 	versions := map[string]string{}
 	for name, want := range want {
@@ -106,7 +107,7 @@ func TestRelease(t *testing.T) {
 	// The host brings along every program that it starts.
 	name := "hutch_7.8.9_" + runtime.GOOS + "_" + runtime.GOARCH
 	root := t.TempDir()
-	programs := []string{"bin/hutch", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest",
+	programs := []string{"bin/hutch", "libexec/hutch/hutch-podman-agent", "libexec/hutch/hutch-lima-guest", "libexec/hutch/hutch-kubernetes-agent",
 		"share/doc/hutch/CHANGELOG.md", "share/doc/hutch/LICENSE", "share/doc/hutch/README.md", "share/doc/hutch/hutch.cdx.json",
 		"share/man/man1/hutch.1", "share/man/man1/hutch-run.1", "share/bash-completion/completions/hutch"}
 	commands, err := filepath.Glob("../../cmd/hutch-*")
