@@ -80,10 +80,11 @@ soak: build ## 2,000 runs and 200 persistent sandboxes with random kills; its fi
 	go run ./test/soak -page docs/reference/attacks.md
 	HUTCH_TEST_EVERYTHING=1 go test -timeout 60m -run TestLifeCycle ./test/crash ./plugins/lima
 
-lint: ## gofmt, words, go vet and golangci-lint, import walls included
+lint: ## gofmt, words, go vet and golangci-lint, import walls included, and whether it builds for macOS
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	scripts/words
 	go vet ./...
+	GOOS=darwin go build ./cmd/hutch ./plugins/lima ./plugins/e2b
 	"$$(scripts/tool golangci-lint)" run ./...
 
 generate: ## rewrite generated code and docs

@@ -17,8 +17,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hutch-run/hutch/host/network"
 	"github.com/hutch-run/hutch/host/result"
@@ -373,9 +374,9 @@ func (r *Replay) workspace(ctx context.Context, d *runfile.Definition, o Options
 		}
 		var at time.Time
 		if err == nil {
-			var fi fs.FileInfo
-			if fi, err = d.Info(); err == nil {
-				at = time.Unix(fi.Sys().(*syscall.Stat_t).Ctim.Unix())
+			var st unix.Stat_t
+			if err = unix.Lstat(path, &st); err == nil {
+				at = time.Unix(st.Ctim.Unix())
 			}
 		}
 		if err == nil && at.Before(r.was.Started) {

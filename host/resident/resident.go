@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package resident has commands executed by processes that are up already.
 //
 // A resident ([Serve], the command `hutch serve`) listens on a socket in a private directory of the user. It starts

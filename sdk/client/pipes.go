@@ -112,7 +112,7 @@ func (f *fifo) rest(w io.Writer, buf []byte) error {
 	}
 	var werr error
 	err = rc.Control(func(fd uintptr) {
-		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		left, err := unix.IoctlGetInt(int(fd), bytesInPipe)
 		for werr = err; werr == nil && left > 0; {
 			n, err := unix.Read(int(fd), buf[:min(left, len(buf))])
 			switch {
@@ -131,12 +131,4 @@ func (f *fifo) rest(w io.Writer, buf []byte) error {
 		return err
 	}
 	return werr
-}
-
-// growPipe makes the pipe as big as the kernel lets this user make it; a small
-// pipe works too, only slower.
-func growPipe(f *os.File) {
-	if rc, err := f.SyscallConn(); err == nil {
-		_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // capSysAdmin is the bit of CAP_SYS_ADMIN.
@@ -58,16 +56,6 @@ func read(status []byte) bool {
 
 // MinLandlock is the version of Landlock's interface that keeps a process from signalling others; Linux 6.12 has it.
 const MinLandlock = 6
-
-// Landlock returns the version that this kernel offers this process, 0 for none.
-func Landlock() int {
-	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
-	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
-}
 
 // Fix says what works in the container as it is, if anything, and how to start it so that sandboxes with namespaces can
 // be made in it, as root or as an ordinary user of it.

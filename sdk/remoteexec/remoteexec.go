@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -93,7 +94,11 @@ func openStreams(c *sdk.Command) (std [3]*os.File, err error) {
 		if i == 0 {
 			flag = os.O_RDONLY | unix.O_NONBLOCK
 		}
-		std[i], err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag, 0)
+		path := f.Name()
+		if runtime.GOOS == "linux" { // where it is the same file whatever stands at its name
+			path = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+		}
+		std[i], err = os.OpenFile(path, flag, 0)
 		if errors.Is(err, unix.ENXIO) {
 			if std[i], err = os.Open(os.DevNull); err == nil {
 				err = std[i].Close()

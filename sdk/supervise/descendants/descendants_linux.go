@@ -1,8 +1,3 @@
-// Package descendants finds and ends the processes below another one.
-//
-// Where that one is the reaper of orphans (PR_SET_CHILD_SUBREAPER) nothing leaves
-// the list but by dying: not by forking twice, not by its own session. It
-// needs /proc, and a kernel that lists children there (CONFIG_PROC_CHILDREN).
 package descendants
 
 import (

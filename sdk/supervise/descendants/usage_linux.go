@@ -10,15 +10,6 @@ import (
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
-// Usage is what processes use together.
-type Usage struct {
-	Processes int
-	CPU       uint64 // clock ticks since each began
-	// Memory is what they have for themselves or share with each other, in bytes. Pages of files are left out, which all
-	// of the machine share.
-	Memory uint64
-}
-
 // UsageOf is what the living processes below pid use now.
 func UsageOf(pid int) (u Usage) {
 	for _, p := range Of(pid) {

@@ -65,7 +65,7 @@ func (d dir) sub(name string) (dir, error) {
 // force opens a directory of ours whose permissions keep even us out, as a program in a sandbox that runs as our user
 // can make one to hide what is in it. The permissions are put back when the directory is closed.
 func (d dir) force(name string) (dir, error) {
-	at, err := unix.Openat(d.fd(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	at, err := unix.Openat(d.fd(), name, oPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return dir{}, err
 	}
@@ -75,13 +75,13 @@ func (d dir) force(name string) (dir, error) {
 		err = unix.EACCES
 	}
 	if err == nil {
-		err = unix.Chmod(fdPath(at), st.Mode&0o7777|0o500)
+		err = unix.Chmod(fdPath(at), uint32(st.Mode&0o7777|0o500))
 	}
 	if err != nil {
 		unix.Close(at)
 		return dir{}, err
 	}
-	out := dir{shut: &shut{at, st.Mode & 0o7777}}
+	out := dir{shut: &shut{at, uint32(st.Mode & 0o7777)}}
 	fd, err := unix.Open(fdPath(at), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		out.close()

@@ -173,7 +173,7 @@ func (c *copier) copy(from, to string) error {
 	if err := unix.Stat(filepath.Dir(to), &around); err != nil {
 		return &fs.PathError{Op: "stat", Path: filepath.Dir(to), Err: err}
 	}
-	c.around, c.top = inode{around.Dev, around.Ino}, &target{name: to}
+	c.around, c.top = inode{uint64(around.Dev), around.Ino}, &target{name: to}
 	defer c.top.close()
 	if c.mapped == nil {
 		if err := c.top.open(); err != nil {
@@ -222,7 +222,7 @@ func (c *copier) entry(from dir, to *target, name string, writable bool, depth i
 	if err != nil && c.exact {
 		return named(path, err)
 	}
-	if err != nil || !ok || !c.exact && c.around == (inode{st.Dev, st.Ino}) {
+	if err != nil || !ok || !c.exact && c.around == (inode{uint64(st.Dev), st.Ino}) {
 		return nil
 	}
 	takes := c.takes(from, name, &st, writable)
@@ -303,7 +303,7 @@ func (c *copier) leaf(from dir, to *target, name, path string, st *unix.Stat_t) 
 		return err
 	}
 	if c.exact && st.Nlink > 1 {
-		id := inode{st.Dev, st.Ino}
+		id := inode{uint64(st.Dev), st.Ino}
 		if earlier, ok := c.first[id]; ok {
 			return unix.Linkat(c.top.fd(), earlier, to.fd(), name, 0)
 		}
@@ -326,7 +326,7 @@ func (c *copier) leaf(from dir, to *target, name, path string, st *unix.Stat_t) 
 		c.left++ // sockets and devices are of no use there
 		return nil
 	default: // a whiteout is the device 0, which everybody may make
-		if err := unix.Mknodat(to.fd(), name, kind, int(st.Rdev)); err != nil {
+		if err := mknodat(to.fd(), name, uint32(kind), int(st.Rdev)); err != nil {
 			return err
 		}
 	}
@@ -363,7 +363,7 @@ func (c *copier) file(from dir, to *target, name string, st *unix.Stat_t) (copie
 
 // copyContent shares the blocks of in where the file system can, and else copies what is no hole.
 func copyContent(out, in *os.File) error {
-	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
+	if cloneFile(int(out.Fd()), int(in.Fd())) == nil {
 		return nil
 	}
 	st, err := in.Stat()
@@ -396,16 +396,16 @@ func (d dir) read(name string, force bool) (*os.File, error) {
 	fd, err := unix.Openat(d.fd(), name, flags, 0)
 	if err == unix.EACCES && force {
 		var at int
-		if at, err = unix.Openat(d.fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		if at, err = unix.Openat(d.fd(), name, oPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 			return nil, err
 		}
 		defer unix.Close(at)
 		var st unix.Stat_t
-		if err = errors.Join(unix.Fstat(at, &st), unix.Chmod(fdPath(at), st.Mode&0o7777|0o400)); err != nil {
+		if err = errors.Join(unix.Fstat(at, &st), unix.Chmod(fdPath(at), uint32(st.Mode&0o7777|0o400))); err != nil {
 			return nil, err
 		}
 		fd, err = unix.Open(fdPath(at), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		err = errors.Join(err, unix.Chmod(fdPath(at), st.Mode&0o7777))
+		err = errors.Join(err, unix.Chmod(fdPath(at), uint32(st.Mode&0o7777)))
 	}
 	if err != nil {
 		return nil, err
@@ -427,7 +427,7 @@ func (c *copier) like(from int, name string, to int, st *unix.Stat_t) error {
 	if name == "" { // the descriptors' links under /proc are followed
 		flags, lget, lset, llist = 0, unix.Getxattr, unix.Setxattr, unix.Listxattr
 	}
-	accessed := unix.Timespec{Nsec: unix.UTIME_OMIT}
+	accessed := unix.Timespec{Nsec: utimeOmit}
 	if c.groups {
 		_ = unix.Fchownat(unix.AT_FDCWD, target, -1, int(st.Gid), flags) // not every user may give every group
 	}
@@ -447,7 +447,7 @@ func (c *copier) like(from int, name string, to int, st *unix.Stat_t) error {
 		}
 	}
 	if !isLink(*st) {
-		if err := unix.Chmod(target, st.Mode&0o7777); err != nil {
+		if err := unix.Chmod(target, uint32(st.Mode&0o7777)); err != nil {
 			return err
 		}
 	}

@@ -216,7 +216,7 @@ func (u *Union) stat(p place) (int, Node, error) {
 }
 
 func (e *Node) fill(layer Layer, st unix.Stat_t) {
-	e.Layer, e.Mode, e.Size = layer, safefile.ModeOf(st.Mode), sizeOf(st)
+	e.Layer, e.Mode, e.Size = layer, safefile.ModeOf(uint32(st.Mode)), sizeOf(st)
 	e.ModTime = time.Unix(st.Mtim.Unix())
 	if !isDir(st) {
 		e.Links = int(st.Nlink)
@@ -256,7 +256,7 @@ func openFile(fd int, name, path string, max int64) (int, unix.Stat_t, error) {
 	}
 	if err == nil {
 		if err = unix.Fstat(f, &st); err == nil {
-			if bad := safefile.Refuse(path, safefile.ModeOf(st.Mode), int(st.Nlink), st.Size, max); bad != nil {
+			if bad := safefile.Refuse(path, safefile.ModeOf(uint32(st.Mode)), int(st.Nlink), st.Size, max); bad != nil {
 				unix.Close(f)
 				return -1, st, bad
 			}
@@ -454,8 +454,7 @@ func notDir(err error) error {
 func openDir(fd int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if len(name) < unix.PathMax {
-		got, err := unix.Openat2(fd, name, &unix.OpenHow{Flags: flags,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+		got, err := openBeneath(fd, name, flags)
 		switch err {
 		case unix.ENOSYS, unix.EPERM, unix.EAGAIN: // an old kernel, a filter, or a rename meanwhile
 		case unix.EXDEV:

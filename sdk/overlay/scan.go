@@ -2,8 +2,6 @@ package overlay
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"io/fs"
 	"runtime"
 	"sync"
@@ -266,7 +264,7 @@ func (u *Union) settle(p pair, names []Name) []Name {
 			if err := unix.Fstatat(p.fd(n), n.Name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				continue // gone since it was listed
 			}
-			if n.Type = safefile.ModeOf(st.Mode).Type(); u.hiding && isDevice0(st) ||
+			if n.Type = safefile.ModeOf(uint32(st.Mode)).Type(); u.hiding && isDevice0(st) ||
 				n.Layer == Upper && u.isWhiteout(p.up[n.part], st, n.Name) {
 				continue
 			}
@@ -274,50 +272,4 @@ func (u *Union) settle(p pair, names []Name) []Name {
 		kept = append(kept, n)
 	}
 	return kept
-}
-
-var direntTypes = [...]fs.FileMode{
-	unix.DT_REG: 0, unix.DT_DIR: fs.ModeDir, unix.DT_LNK: fs.ModeSymlink, unix.DT_FIFO: fs.ModeNamedPipe,
-	unix.DT_SOCK: fs.ModeSocket,
-	unix.DT_CHR:  fs.ModeDevice | fs.ModeCharDevice, unix.DT_BLK: fs.ModeDevice, unix.DT_UNKNOWN: fs.ModeIrregular,
-}
-
-// readNames appends the names of a directory that are not in seen, otherwise like as. With more than most of them it stops.
-func readNames(fd int, as Name, buf []byte, most int, out []Name, seen map[string]bool) ([]Name, error) {
-	for len(out) <= most {
-		n, err := unix.Getdents(fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return out, err
-		}
-		if n == 0 {
-			break
-		}
-		// struct linux_dirent64: inode 8, offset 8, length 2, type 1, name with a zero byte.
-		for b := buf[:n]; len(b) >= 20; {
-			size := int(binary.NativeEndian.Uint16(b[16:]))
-			if size < 20 || size > len(b) {
-				return out, unix.EIO
-			}
-			name, kind := b[19:size], b[18]
-			for i, c := range name {
-				if c == 0 {
-					name = name[:i]
-					break
-				}
-			}
-			b = b[size:]
-			if string(name) == "." || string(name) == ".." || seen[string(name)] {
-				continue
-			}
-			t := fs.ModeIrregular
-			if int(kind) < len(direntTypes) && kind != unix.DT_UNKNOWN {
-				t = direntTypes[kind]
-			}
-			out = append(out, Name{string(name), as.Layer, t, as.part})
-		}
-	}
-	return out, nil
 }

@@ -221,7 +221,7 @@ func (w *walker) entry(layers stack, lo dir, name, path string, depth int, hidde
 		return w.added(layers, lo, new, name, path, depth)
 	}
 	c := Difference{Lower: safefile.StatOf(&old), Seen: true}
-	c.Change = Change{Path: path, OldMode: safefile.ModeOf(old.Mode), NewMode: safefile.ModeOf(new.Mode),
+	c.Change = Change{Path: path, OldMode: safefile.ModeOf(uint32(old.Mode)), NewMode: safefile.ModeOf(uint32(new.Mode)),
 		Size: sizeOf(new)}
 	if old.Mode&unix.S_IFMT != new.Mode&unix.S_IFMT {
 		c.Kind = Type
@@ -411,7 +411,7 @@ func (w *walker) into(up stack, lo dir, name, path string, depth int, hidden boo
 
 // added reports something new and all that is in it.
 func (w *walker) added(up stack, lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(st.Mode), Size: sizeOf(st)},
+	w.add(Difference{Change: Change{Path: path, Kind: Added, NewMode: safefile.ModeOf(uint32(st.Mode)), Size: sizeOf(st)},
 		Seen: !lo.unread})
 	if isDir(st) {
 		return w.into(up, dir{unread: lo.unread}, name, path, depth, false)
@@ -421,7 +421,7 @@ func (w *walker) added(up stack, lo dir, st unix.Stat_t, name, path string, dept
 
 // deleted reports something of the lower layer that is gone, and all that was in it.
 func (w *walker) deleted(lo dir, st unix.Stat_t, name, path string, depth int) error {
-	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: safefile.ModeOf(st.Mode)},
+	w.add(Difference{Change: Change{Path: path, Kind: Deleted, OldMode: safefile.ModeOf(uint32(st.Mode))},
 		Lower: safefile.StatOf(&st), Seen: true})
 	if isDir(st) {
 		return w.deletedIn(lo, name, path, depth)
