@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -504,8 +505,14 @@ func (s *service) Exec(stream execStream) error {
 	cmd.Started = sync.OnceFunc(func() {
 		_ = ev.send(&pb.ExecEvent{Event: &pb.ExecEvent_Started{Started: &pb.ExecStarted{}}})
 	})
+	sent := atomic.Int64{}
+	cmd.Decided = func(t Traffic) {
+		if sent.Add(1) <= MaxTraffic {
+			_ = ev.send(&pb.ExecEvent{Event: &pb.ExecEvent_Decided{Decided: trafficTo(t)}})
+		}
+	}
 	in := newExecInput()
-	cmd.Resizes, cmd.Signals = in.resizes, in.signals
+	cmd.Resizes, cmd.Signals, cmd.Allows = in.resizes, in.signals, in.allows
 	defer context.AfterFunc(ctx, in.close)()
 	defer in.close()
 	go in.receive(stream, cancel)
@@ -570,12 +577,13 @@ func (e *execEvents) send(ev *pb.ExecEvent) error {
 type execInput struct {
 	resizes chan WindowSize // holds the newest size only
 	signals chan int
+	allows  chan string
 	mu      sync.Mutex
 	closed  bool
 }
 
 func newExecInput() *execInput {
-	return &execInput{resizes: make(chan WindowSize, 1), signals: make(chan int, 64)}
+	return &execInput{resizes: make(chan WindowSize, 1), signals: make(chan int, 64), allows: make(chan string, 64)}
 }
 
 // receive runs until the stream ends, which it does when Exec has returned.
@@ -591,7 +599,11 @@ func (in *execInput) receive(stream execStream, cancel context.CancelCauseFunc) 
 			fields.Copy(&w, r.Resize)
 			in.resize(w)
 		case *pb.ExecRequest_Signal:
-			in.signal(int(r.Signal))
+			if r.Signal >= 1 && r.Signal <= 64 {
+				give(in, in.signals, int(r.Signal))
+			}
+		case *pb.ExecRequest_Allow:
+			give(in, in.allows, r.Allow)
 		case *pb.ExecRequest_End:
 			if Cause(r.End.GetCause()) == CauseOutput {
 				cancel(ErrOutputLimit)
@@ -615,15 +627,15 @@ func (in *execInput) resize(w WindowSize) {
 	in.resizes <- w
 }
 
-// signal drops a signal when the backend has not taken the last 64.
-func (in *execInput) signal(n int) {
+// give passes a value on, and drops it when the backend has not taken the last 64.
+func give[T any](in *execInput, to chan T, value T) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.closed || n < 1 || n > 64 {
+	if in.closed {
 		return
 	}
 	select {
-	case in.signals <- n:
+	case to <- value:
 	default:
 	}
 }
@@ -635,6 +647,7 @@ func (in *execInput) close() {
 		in.closed = true
 		close(in.resizes)
 		close(in.signals)
+		close(in.allows)
 	}
 }
 

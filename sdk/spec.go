@@ -296,8 +296,14 @@ type Command struct {
 	Budget *Budget
 
 	// Allow are rules of [NetworkRules.Allow] for this command alone, besides those of its sandbox, only with
-	// [Description.Allow] and a sandbox that has rules. None is about a port of this machine's loopback.
+	// [Description.Allow] and a sandbox that has rules. None is about a port of this machine's loopback. Where commands
+	// share a network, those that run at the same time have the rules, too.
 	Allow []string
+	// Allows are further such rules, while the command runs; closed with ctx.
+	Allows <-chan string
+	// Decided may be called, from any goroutine, when the command asks for a destination of its filtered network for the
+	// first time: nothing is counted yet. [Exit.Traffic] has all of it at the end.
+	Decided func(Traffic)
 
 	// Observe asks for [Exit.Files], only with [Description.Observe].
 	Observe bool

@@ -54,6 +54,13 @@ func exitTo(e *Exit) *pb.ExecExited {
 	return out
 }
 
+func trafficTo(t Traffic) *pb.Traffic {
+	t.Requests = nil
+	out := &pb.Traffic{}
+	fields.Clean(out, &t)
+	return out
+}
+
 // changeTo is written out, because there may be a million of them.
 func changeTo(c Change) *pb.Change {
 	return &pb.Change{

@@ -50,6 +50,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 	j.event(store.EventExecStart, map[string]any{"argv": j.secrets.Argv(inv.argv), "dir": inv.dir,
 		"env": envNames(inv.env), "tty": j.s.TTY != nil})
 
+	decided := j.watchDecisions(cmd)
 	j.progress("", 0, 0) // all that was shown was about what is over now
 	start := time.Now()
 	var exit *sdk.Exit
@@ -60,6 +61,7 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		}
 		stop := make(chan struct{})
 		go j.control(ex, stop)
+		endOpening := decided.open(ctx, ex, p.b.Facts.Has(sdk.CapAllow))
 		if j.r.opt.Processes && p.b.Facts.Has(sdk.CapInspect) {
 			if st, err := p.Inspect(ctx); err == nil {
 				j.r.opt.Progress(Progress{Run: j.id, Name: j.d.Instance, PID: st.Details[sdk.DetailPID]})
@@ -67,9 +69,14 @@ func (j *job) exec(ctx context.Context, p *place) bool {
 		}
 		exit, err = ex.Wait()
 		close(stop)
+		endOpening()
 		j.unpublish()
 	}
 	wall := time.Since(start)
+	j.note(decided.err, "record what the network decided")
+	for _, rule := range decided.opened {
+		j.res.Notes = append(j.res.Notes, "its network was opened for "+rule+" while it ran")
+	}
 	j.closeSinks(out, errs)
 	if exit == nil {
 		if cause := context.Cause(ctx); cause != nil && err == nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,6 +69,67 @@ func TestFilteredNetwork(t *testing.T) {
 	}
 	if types[store.EventNetworkAllowed] != 1 || types[store.EventNetworkDenied] != sdk.MaxTraffic-1 || types[store.EventExecEnd] != 1 {
 		t.Errorf("events: %v", types)
+	}
+}
+
+// What a command asks its network for is recorded while it runs, and a person can allow what it was denied, and nothing
+// else.
+func TestNetworkOpenedWhileItRuns(t *testing.T) {
+	p := &plain{desc: filters}
+	p.desc.Allow = true
+	w := newWorld(t, p)
+	p.exec = func(c *sdk.Command) (*sdk.Exit, error) {
+		c.Started()
+		c.Decided(sdk.Traffic{Name: "b.example", Port: 443, Add: "b.example:443"})
+		list, err := w.store.List(store.Filter{})
+		if err != nil || len(list) != 1 {
+			return nil, fmt.Errorf("%d runs: %w", len(list), err)
+		}
+		rec, err := w.store.Load(list[0].ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, rule := range []string{"*.example", "b.example", "b.example:443", "b.example:443"} {
+			if err := rec.Allow(rule); err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case rule := <-c.Allows:
+			if rule != "b.example:443" {
+				t.Errorf("the command may reach %q", rule)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the command was not allowed what a person allowed it")
+		}
+		return &sdk.Exit{Cause: sdk.CauseExited}, nil
+	}
+	r := w.run(shell("true", "network {\n allow = [\"a.example\"]\n}"), Streams{})
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "b.example:443 while it ran") {
+		t.Errorf("notes: %q", r.Notes)
+	}
+	rec, err := w.store.Load(r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := rec.Events()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []store.EventType
+	for _, e := range events {
+		if strings.HasPrefix(string(e.Type), "network.") {
+			got = append(got, e.Type)
+		}
+	}
+	if !slices.Equal(got, []store.EventType{store.EventNetworkDecided, store.EventNetworkOpened}) {
+		t.Errorf("events: %q", got)
+	}
+	if err := rec.Allow("b.example:443"); err == nil {
+		t.Error("a run that has ended was allowed more")
+	}
+	if rep, err := w.store.Verify(t.Context(), r.ID); err != nil || !rep.OK || len(rep.Findings) > 0 {
+		t.Errorf("the record: %+v %v", rep, err)
 	}
 }
 

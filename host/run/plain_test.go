@@ -38,7 +38,8 @@ type plain struct {
 	stuck                                  <-chan struct{} // Destroy waits for it, whatever its context says
 	ready                                  func(*sdk.Ready)
 	exit                                   *sdk.Exit // what Exec returns, whatever the command did
-	lost                                   string    // what Exec says about output that did not come
+	exec                                   func(*sdk.Command) (*sdk.Exit, error)
+	lost                                   string // what Exec says about output that did not come
 	changes                                []sdk.Change
 	tar                                    []byte // what Get sends instead of the output directory
 
@@ -157,6 +158,9 @@ func (b *plainBox) Exec(ctx context.Context, c *sdk.Command) (*sdk.Exit, error) 
 	defer b.p.running.Add(-1)
 	if b.p.execErr != nil {
 		return nil, b.p.execErr
+	}
+	if b.p.exec != nil {
+		return b.p.exec(c)
 	}
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.Stdin, c.Stdout, c.Stderr

@@ -376,6 +376,10 @@ const (
 	EventDependencies   EventType = "dependencies"    // installed, or taken from the cache
 	EventExecStart      EventType = "exec.start"      // a command began
 	EventExecEnd        EventType = "exec.end"        // a command ended, with its cause
+	// the command asks for a destination of its filtered network, by a backend that says so at once; what came of it is in
+	// network.denied or network.allowed once the command ended
+	EventNetworkDecided EventType = "network.decided"
+	EventNetworkOpened  EventType = "network.opened" // a person allowed what was denied, until the command ends
 	// the command asked for a destination that no rule allows, or that a rule denies
 	EventNetworkDenied EventType = "network.denied"
 	// requests to a host of a secret, after the event of that destination

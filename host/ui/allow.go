@@ -27,6 +27,32 @@ type denial struct {
 	Rule    string // that allows it
 	Command string // that runs the same again with the rule, or makes a sandbox that has it
 	Once    bool   // Command changes nothing beyond one command
+	Open    bool   // the command runs, and Command opens its network until it ends
+	Opened  bool   // that was done
+}
+
+// live lists what the network of a command that runs denied so far, and what it decided.
+func (s *Server) live(ctx context.Context, rec *store.Record) (r *result.Result, list []denial, more int) {
+	var d struct {
+		Network network.Network
+		Command []string
+	}
+	if raw, err := rec.Definition(); err == nil {
+		_ = json.Unmarshal(raw, &d) // else only what was decided is known
+	}
+	all, opened := traffic(rec)
+	r = &result.Result{ID: rec.ID, Command: d.Command, Network: result.Network{Mode: d.Network.Mode, Allow: d.Network.Allow, Traffic: all}}
+	f, err := s.pool.Facts(ctx, rec.Backend)
+	can := err == nil && f.Has(sdk.CapAllow)
+	list, more = s.denials(r)
+	for i := range list {
+		t := &list[i]
+		t.Open, t.Opened, t.Once, t.Command = can && t.Rule != "", slices.Contains(opened, t.Rule), false, ""
+		if t.Open {
+			t.Command = "echo " + termsafe.ShellWord(t.Rule) + " >> " + termsafe.ShellWord(store.AllowFile(rec.Dir))
+		}
+	}
+	return r, list, more
 }
 
 // denials lists what the network denied.
@@ -45,11 +71,7 @@ func (s *Server) denials(r *result.Result) (list []denial, more int) {
 			case r.Sandbox == nil || r.Kept:
 				d.Command = "hutch replay " + fix + " " + r.ID
 			case s.allows(r.Sandbox.ID):
-				words := []string{"hutch exec", fix, termsafe.ShellWord(r.Sandbox.Name), "--"}
-				for _, a := range r.Command {
-					words = append(words, termsafe.ShellWord(a))
-				}
-				d.Command = strings.Join(words, " ")
+				d.Command = "hutch exec " + fix + " " + termsafe.ShellWord(r.Sandbox.Name) + " -- " + commandLine(r.Command)
 			default:
 				d.Command, d.Once = "hutch create "+fix+" …", false
 			}
@@ -70,11 +92,26 @@ func (s *Server) allows(id string) bool {
 	return k != nil && k.facts != nil && k.facts.Has(sdk.CapAllow)
 }
 
-// allow runs what was denied a destination again, with a rule that allows it once.
+// allow has a command that runs reach a destination that it was denied, or runs one that ended again, with a rule that
+// allows it once.
 func (s *Server) allow(w http.ResponseWriter, r *http.Request) {
 	rec, err := s.store.Load(r.PathValue("id"))
 	if err != nil {
 		s.missing(w, r, "runs", err)
+		return
+	}
+	if rec.State == store.StateRunning {
+		rule, n := r.PostForm.Get("rule"), (*notice)(nil)
+		_, denied, _ := s.live(r.Context(), rec)
+		if slices.ContainsFunc(denied, func(d denial) bool { return d.Open && d.Rule == rule }) {
+			err = rec.Allow(rule)
+		} else {
+			err = fmt.Errorf("%w: the run was not denied what %q allows", errRequest, rule)
+		}
+		if err != nil {
+			n = failed(err, &notice{})
+		}
+		s.then(w, r, n, "runs", rec.ID)
 		return
 	}
 	id, err := s.again(r.Context(), rec, r.PostForm.Get("rule"))

@@ -209,9 +209,12 @@ func TestRunSays(t *testing.T) {
 	if at := w.post("/runs/"+id+"/allow", url.Values{"rule": {"*.example"}}); !strings.Contains(at, "the run was not denied what") {
 		t.Errorf("a rule that was not offered was taken:\n%s", at)
 	}
-	c := &card{Last: &store.Info{ID: id}}
-	c.Network.Mode = sdk.NetworkFiltered
-	if got := w.decisions(c); got != "0 allowed, 1 denied" {
-		t.Errorf("the card says %q", got)
+	for want, list := range map[string][]sdk.Traffic{
+		"": nil, "1 denied: b.example:443": {{Name: "b.example", Port: 443}},
+		`3 allowed: a:1, b:1, …; 1 denied: \x1b[2J`: {{Name: "\x1b[2J"}, {Name: "a", Port: 1, Allowed: true}, {Name: "b", Port: 1, Allowed: true}, {Name: "c", Port: 1, Allowed: true}},
+	} {
+		if got := decidedText(list); got != want {
+			t.Errorf("the card says %q, not %q", got, want)
+		}
 	}
 }

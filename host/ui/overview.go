@@ -104,7 +104,7 @@ type latest struct {
 	boxes map[string]*seen // by id
 	past  []shown          // the newest overviews, oldest first
 
-	decided map[string]string // what the network decided, by the run's id
+	decided map[string]decided // by the run's id
 }
 
 // maxPast is how many overviews are remembered, so that a page that shows one of them gets only the cards that changed.
@@ -313,7 +313,7 @@ func (s *Server) build(rec records) *overview {
 		}
 	}
 	for id := range s.latest.decided { // not shown any more
-		if !slices.ContainsFunc(v.Cards, func(c *card) bool { return c.Last != nil && c.Last.ID == id }) {
+		if !slices.ContainsFunc(v.Runs, func(i store.Info) bool { return i.ID == id }) {
 			delete(s.latest.decided, id)
 		}
 	}

@@ -51,20 +51,21 @@ const (
 var files embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"safe":    termsafe.Line,
-	"quote":   review.Quote,
-	"word":    func(s string) string { return termsafe.Line(termsafe.ShellWord(s)) },
-	"ago":     humanize.Time,
-	"size":    func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) },
-	"outcome": record.Outcome,
-	"ref":     ref,
-	"utc":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"local":   func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
-	"plural":  plural,
-	"lines":   termsafe.String,
-	"clip":    clip,
-	"runsOf":  func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
-	"ended":   func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
+	"safe":      termsafe.Line,
+	"quote":     review.Quote,
+	"word":      func(s string) string { return termsafe.Line(termsafe.ShellWord(s)) },
+	"ago":       humanize.Time,
+	"size":      func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) },
+	"outcome":   record.Outcome,
+	"ref":       ref,
+	"utc":       func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"local":     func(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") },
+	"plural":    plural,
+	"lines":     termsafe.String,
+	"clip":      clip,
+	"networkOf": func(p page, n result.Network, r *runPage) networkPart { return networkPart{p, n, r} },
+	"runsOf":    func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
+	"ended":     func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
 	"bad": func(i store.Info) bool {
 		return i.State == store.StateFinished && !i.OK || i.State == store.StateDamaged
 	},
@@ -86,6 +87,13 @@ type page struct {
 	Box     string            // whose page it is; "" for none
 	Had     map[string]string // signs of cards that our script has already, by id
 	Body    any
+}
+
+// networkPart is what the network of a run decided.
+type networkPart struct {
+	page
+	Network result.Network
+	Run     *runPage
 }
 
 // runList is a table of runs.
@@ -563,6 +571,7 @@ type runPage struct {
 	Dir     string
 	Command string
 	Result  *result.Result // nil until there is one
+	Now     *result.Result // of a command that runs: what its network decided so far; else nil
 	Reason  string
 	Took    time.Duration
 	Limits  []limitRow
@@ -601,12 +610,12 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 			p.Result, p.Reason, p.Limits, p.Files = res, report.Reason(res), limitRows(res),
 				s.shownFiles(r.Host, rec.ID, res.Outputs)
 			p.Denied, p.Denials = s.denials(res)
-			var words []string
-			for _, a := range res.Command {
-				words = append(words, termsafe.ShellWord(a))
-			}
-			p.Command = strings.Join(words, " ")
+			p.Command = commandLine(res.Command)
 		}
+	}
+	if p.Result == nil && rec.State == store.StateRunning && rec.Kind == store.KindRun {
+		p.Now, p.Denied, p.Denials = s.live(r.Context(), rec)
+		p.Command = commandLine(p.Now.Command)
 	}
 	if rec.Ended != nil {
 		p.Took = rec.Ended.Sub(rec.Started).Round(time.Millisecond)
@@ -635,6 +644,14 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		p.Check = s.checks.verify(r.Context(), s.store, rec.ID, len(events))
 	}
 	s.show(w, r, http.StatusOK, "run.html", page{Title: rec.Name, Nav: "runs", Version: version, Run: rec.ID, Body: p})
+}
+
+func commandLine(argv []string) string {
+	var words []string
+	for _, a := range argv {
+		words = append(words, termsafe.ShellWord(a))
+	}
+	return strings.Join(words, " ")
 }
 
 // check is what a verification of a run's events found.

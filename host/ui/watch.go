@@ -193,9 +193,13 @@ func (s *Server) watchRecords(ctx context.Context) {
 	defer n.close()
 	go func() { // output does not wait for an overview
 		for e := range n.events {
-			if run, ok := n.output(e); ok {
+			run, ok := n.output(e)
+			if ok {
 				s.watch.wrote(run)
-			} else if !strings.HasPrefix(filepath.Base(e.Name), ".") { // not a temporary file
+			}
+			if ok && filepath.Base(e.Name) == "events.jsonl" { // perhaps the network decided
+				raise(s.watch.again)
+			} else if !ok && !strings.HasPrefix(filepath.Base(e.Name), ".") { // not a temporary file
 				raise(s.watch.again)
 			}
 		}

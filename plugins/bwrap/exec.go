@@ -167,10 +167,14 @@ func (s *sandbox) admit(p *holder.Process, c *sdk.Command) (g *gate.Gate, err er
 	if hasNetwork(&s.spec) {
 		l, err := p.Network()
 		if err == nil {
-			rules := s.spec.Rules
-			rules.Allow = slices.Concat(rules.Allow, c.Allow)
-			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: rules, Secrets: c.Secrets,
+			g, err = gate.Open(l, gate.Options{Network: s.spec.Network, Rules: s.spec.Rules, Secrets: c.Secrets,
 				Authority: c.Authority, Budget: c.Budget})
+		}
+		if err == nil {
+			if _, err = g.Serve(c); err != nil { // until it is closed
+				g.Close()
+				g = nil
+			}
 		}
 		if err != nil {
 			return nil, sdk.Errorf(sdk.ReasonInternal, "serve the command's network: %w", err)

@@ -45,6 +45,7 @@ func (b *backend) Describe() sdk.Description {
 		TTY:        true,
 		Secrets:    true,
 		Budget:     true,
+		Allow:      true,
 		Observe:    true,
 		Fork:       true,
 

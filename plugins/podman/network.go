@@ -63,10 +63,19 @@ func (s *sandbox) network(ctx context.Context, c *sdk.Command) (end func() ([]sd
 			return nil, sdk.Errorf(sdk.ReasonMissing, "serve the network of %s: %w", s.name(), err).WithFix("%s", netns.Fix)
 		}
 	}
+	served, err := w.gate.Serve(c)
+	if err != nil {
+		if w.used == 0 {
+			w.gate.Close()
+			w.gate = nil
+		}
+		return nil, err
+	}
 	w.used++
 	return sync.OnceValues(func() ([]sdk.Traffic, int64) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		served()
 		if w.used--; w.used > 0 {
 			return w.gate.Take()
 		}

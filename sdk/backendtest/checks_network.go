@@ -153,7 +153,15 @@ func (b *box) onlyLoopback() bool {
 // visit asks a host for / over HTTP from inside, with whatever in the sandbox can, and returns what came. The check is
 // skipped where nothing in the sandbox can.
 func (b *box) visit(host string, port int, header string, opts ...opt) *out {
-	o := b.sh("", append(opts, timeout(soon), shell(`has() { command -v "$1" > /dev/null; }
+	o := b.sh("", append(opts, timeout(soon), shell(visitor, host, strconv.Itoa(port), header))...)
+	if o.Code == noProgram {
+		b.skipf("there is no program in the sandbox to try it with")
+	}
+	return o
+}
+
+// visitor asks the webserver at $1:$2 with the header $3, by what the sandbox has.
+const visitor = `has() { command -v "$1" > /dev/null; }
 request() { printf 'GET / HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n%s\r\n\r\n' "$1" "$2" "$3"; }
 if has curl; then exec curl -s -m 20 -H "$3" "http://$1:$2/"
 elif has wget; then exec wget -q -O - --header "$3" "http://$1:$2/"
@@ -163,12 +171,7 @@ elif has python3; then exec python3 -c 'import sys, urllib.request as u; n, _, v
 r = u.Request(f"http://{sys.argv[1]}:{sys.argv[2]}/", headers={n: v})
 print(u.urlopen(r, timeout=20).read().decode())' "$1" "$2" "$3"
 elif has nc; then request "$1" "$2" "$3" | nc -w 20 "$1" "$2"
-else exit 77; fi`, host, strconv.Itoa(port), header))...)
-	if o.Code == noProgram {
-		b.skipf("there is no program in the sandbox to try it with")
-	}
-	return o
-}
+else exit 77; fi`
 
 const something = "Authorization: something"
 
@@ -309,6 +312,30 @@ func filteredChecks() []Check {
 				c.wantTraffic(b.visit("host", other, "", allow), "host", other, true)
 				b.reachesNot("host", other)
 				b.reaches("host", port)
+				c.wantAsked(1, asked)
+			}, needCap(sdk.CapAllow)),
+		row("network/decided",
+			"the host hears what a command asks its network for while it runs, and a rule that the host gives then holds for "+
+				"that command alone",
+			"have package network/gate serve the command (Gate.Serve)", func(c *C) {
+				port, _ := c.webserver()
+				other, asked := c.webserver()
+				b := c.filtered([]string{hostPort(port)}, nil)
+				b.reaches("host", port) // there is a program to try it with
+				decided := make(chan sdk.Traffic, sdk.MaxTraffic)
+				r := b.begin("", shell("echo ready; until ("+visitor+") | grep 'it was'; do sleep 0.1; done", "host",
+					strconv.Itoa(other), something), func(cmd *command) { cmd.Decided = func(t sdk.Traffic) { decided <- t } })
+				select {
+				case t := <-decided:
+					if t.Name != "host" || t.Port != other || t.Allowed || t.Add == "" {
+						c.Fatalf("the host heard %+v", t)
+					}
+					c.ok("giving a rule", r.Allow(t.Add))
+				case <-time.After(soon):
+					c.Fatalf("the host did not hear what was denied within %s", soon)
+				}
+				r.await("it was something")
+				b.reachesNot("host", other)
 				c.wantAsked(1, asked)
 			}, needCap(sdk.CapAllow)),
 		row("network/secret",

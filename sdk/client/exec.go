@@ -43,6 +43,9 @@ type Command struct {
 
 	Observe bool     // see [sdk.Command]
 	Allow   []string // rules for this command alone, on a backend with [sdk.CapAllow]: see [sdk.Command]
+	// Decided is called from one goroutine, at most [sdk.MaxTraffic] times, when the command asks for a destination for
+	// the first time, by a backend that says so; nil is fine. Calls hold up the news of the command's end.
+	Decided func(sdk.Traffic)
 	// Budget bounds the requests to hosts of Secrets, on a backend with [sdk.CapBudget]; nil for no bound.
 	Budget *sdk.Budget
 }
@@ -143,7 +146,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd *Command) (*Exec, error) {
 	if e.stdin != nil {
 		go e.feed(cmd.Stdin, opened)
 	}
-	go e.receive(sctx, opened)
+	go e.receive(sctx, opened, cmd.Decided)
 	go e.watch(ctx, cmd.Timeout)
 	return e, nil
 }
@@ -159,13 +162,14 @@ func (e *Exec) feed(r io.Reader, opened <-chan struct{}) {
 }
 
 // receive follows the events up to the end of the command.
-func (e *Exec) receive(ctx context.Context, opened chan<- struct{}) {
+func (e *Exec) receive(ctx context.Context, opened chan<- struct{}, decided func(sdk.Traffic)) {
 	defer close(e.done)
 	defer e.cancel(nil)
 	var isOpen, isStarted bool
 	quiet := e.s.c.silence("exec", 0)
 	quiet.begin()
 	defer quiet.end()
+	decisions := 0
 	for e.exit == nil && e.err == nil {
 		ev, err := e.stream.Recv()
 		if err != nil {
@@ -183,6 +187,10 @@ func (e *Exec) receive(ctx context.Context, opened chan<- struct{}) {
 				isStarted = true
 				quiet.end() // from now on it is the command that takes its time
 				close(e.started)
+			}
+		case *pb.ExecEvent_Decided:
+			if decisions++; decided != nil && decisions <= sdk.MaxTraffic {
+				decided(decidedFrom(ev.Decided))
 			}
 		case *pb.ExecEvent_Exited:
 			e.exit = exitFrom(ev.Exited)
@@ -288,6 +296,11 @@ func (e *Exec) Resize(w sdk.WindowSize) error {
 // Signal sends a signal to the command, not to its descendants.
 func (e *Exec) Signal(n int) error {
 	return e.send(&pb.ExecRequest{Request: &pb.ExecRequest_Signal{Signal: int32(n)}})
+}
+
+// Allow gives the command a rule more from now on, on a backend with [sdk.CapAllow]: see [sdk.Command].
+func (e *Exec) Allow(rule string) error {
+	return e.send(&pb.ExecRequest{Request: &pb.ExecRequest_Allow{Allow: rule}})
 }
 
 // send sends one request; a command that has ended takes none, which is no error.

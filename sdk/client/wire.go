@@ -124,6 +124,12 @@ func exitFrom(e *pb.ExecExited) *sdk.Exit {
 	return out
 }
 
+// decidedFrom is a destination of which nothing is counted yet.
+func decidedFrom(t *pb.Traffic) sdk.Traffic {
+	return sdk.Traffic{Name: t.GetName(), Port: int(min(t.GetPort(), 65535)), Allowed: t.GetAllowed(), Rule: t.GetRule(),
+		Reason: t.GetReason(), Add: t.GetAdd()}
+}
+
 // changeFrom is written out, because there may be a million of them.
 func changeFrom(c *pb.Change) sdk.Change {
 	return sdk.Change{

@@ -203,6 +203,7 @@ func TestNoFieldIsLost(t *testing.T) {
 	}
 	same("exit", a.exit, got)
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr, a.cmd.Started, a.cmd.Resizes, a.cmd.Signals = nil, nil, nil, nil, nil, nil
+	a.cmd.Decided, a.cmd.Allows = nil, nil
 	same("command", &sdk.Command{Argv: []string{"a", ""}, Env: map[string]string{"A": "1=2", "B": ""}, Dir: "/d", User: "u",
 		TTY: &sdk.WindowSize{Rows: 1, Cols: 2}, Timeout: time.Hour, Grace: time.Minute}, a.cmd)
 }

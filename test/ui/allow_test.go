@@ -52,6 +52,25 @@ func TestAllowOnce(t *testing.T) {
 	allow("hutch exec --allow-host " + host + " box -- " + strings.Join(fetch, " "))
 	denied("exec", "box", "--") // it was allowed once
 
+	// While a command runs, its card says what it is denied, and a button opens its network.
+	loop := exec.CommandContext(j.ctx, e2e.Hutch(), "exec", "box", "--", "sh", "-c", "until curl -sSf http://"+host+"; do sleep 0.2; done; exec sleep 600")
+	loop.Env = append(os.Environ(), "HUTCH_HOME="+j.home, "HUTCH_BACKEND_PATH=")
+	if err := loop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = loop.Process.Kill(), loop.Wait() })
+	j.run(j.ctx, chromedp.Navigate(j.at("/")), chromedp.WaitVisible(".card"))
+	j.shows(j.ctx, ".card", "Network 1 denied: "+host+" Runs now sh")
+	j.follow(j.ctx, "sh", ".card dl a")
+	j.run(j.ctx, chromedp.Click(".denied .button"))
+	j.shows(j.ctx, ".denied", "Allowed since, until the command ends")
+	j.shows(j.ctx, ".output", "it answered")
+	j.shows(j.ctx, ".list td", "allowed")
+	j.shows(j.ctx, ".wide", "until curl")
+	_, _ = loop.Process.Kill(), loop.Wait()
+	j.shows(j.ctx, ".result", "interrupted")
+	denied("exec", "box", "--")
+
 	denied("run", "--backend", "bwrap", "--allow-host", "unused.example", "--")
 	allow("hutch replay --allow-host " + host)
 }

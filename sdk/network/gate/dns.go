@@ -115,7 +115,7 @@ func (g *Gate) answer(query []byte) []byte {
 // nothing else: no IPv6 address, and no record that offers another port or an encrypted hello.
 func (g *Gate) resolve(reply *dnsmessage.Message, q dnsmessage.Question) (why string) {
 	name := network.Canonical(q.Name.String())
-	v := g.rules.Lookup(name)
+	v := g.rules.Load().Lookup(name)
 	if !v.Allowed {
 		reply.RCode = dnsmessage.RCodeNameError
 		if q.Type != dnsmessage.TypePTR { // which programs ask for addresses that they only show

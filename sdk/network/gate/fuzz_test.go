@@ -48,7 +48,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%d bytes are no reply to the query: %+v", len(b), m.Header)
 		}
 		for _, a := range m.Answers {
-			if v := g.rules.Lookup(network.Canonical(a.Header.Name.String())); !v.Allowed {
+			if v := g.rules.Load().Lookup(network.Canonical(a.Header.Name.String())); !v.Allowed {
 				t.Errorf("%q has an address: %s", a.Header.Name, v.Reason)
 			}
 		}

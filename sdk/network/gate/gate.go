@@ -50,7 +50,7 @@ type Options struct {
 // Gate serves the network of one command, from [Open] to [Gate.Close].
 type Gate struct {
 	o       Options
-	rules   network.Rules
+	rules   atomic.Pointer[network.Rules]
 	secrets atomic.Pointer[intercept.Interceptor] // nil: there are none
 	tcp     *net.TCPListener
 	dns     *net.UDPConn
@@ -66,6 +66,13 @@ type Gate struct {
 	once    sync.Once // of Close
 	mu      sync.Mutex
 	pairs   map[*pair]bool
+	allowed []*allowed // of the commands that are served; guarded by mu
+}
+
+// allowed are the rules of one command.
+type allowed struct {
+	rules []string
+	end   func()
 }
 
 // pair is one connection of the command with its other end.
@@ -127,16 +134,81 @@ func Open(l netns.Listeners, o Options) (_ *Gate, err error) {
 
 // prepare reads the options.
 func (g *Gate) prepare() (err error) {
-	if g.rules, err = network.Parse(g.o.Network, g.o.Rules); err != nil {
+	if err := g.parse(nil); err != nil {
 		return err
 	}
-	g.rules = g.rules.Of(g.o.Own)
 	if len(g.o.Secrets) > 0 {
 		if err := g.SetSecrets(g.o.Secrets, g.o.Authority, g.o.Budget); err != nil {
 			return err
 		}
 	}
 	return g.names.open(g.o.Names)
+}
+
+// parse decides by the rules of the options and of the commands that are served from now on.
+func (g *Gate) parse(all []*allowed) error {
+	rules := g.o.Rules
+	for _, a := range all {
+		rules.Allow = slices.Concat(rules.Allow, a.rules)
+	}
+	r, err := network.Parse(g.o.Network, rules)
+	if err == nil {
+		r = r.Of(g.o.Own)
+		g.rules.Store(&r)
+	}
+	return err
+}
+
+// Serve has the gate hold [sdk.Command.Allow] and Allows, and tell Decided, until the returned function is called or the
+// gate is closed. A rule of Allows that cannot be read allows nothing.
+func (g *Gate) Serve(c *sdk.Command) (end func(), err error) {
+	a, over := &allowed{}, make(chan struct{})
+	add := func(rules ...string) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		was := a.rules
+		a.rules = slices.Concat(was, rules)
+		err := g.parse(g.allowed)
+		if err != nil {
+			a.rules = was
+		}
+		return err
+	}
+	quiet := func() {}
+	if c.Decided != nil {
+		quiet = g.record.listen(c.Decided)
+	}
+	var following sync.WaitGroup
+	a.end = sync.OnceFunc(func() {
+		close(over)
+		following.Wait()
+		quiet()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.allowed = slices.DeleteFunc(g.allowed, func(o *allowed) bool { return o == a })
+		_ = g.parse(g.allowed) // which could be read before
+	})
+	g.mu.Lock()
+	g.allowed = append(g.allowed, a)
+	g.mu.Unlock()
+	if err := add(c.Allow...); err != nil {
+		a.end()
+		return nil, err
+	}
+	following.Go(func() {
+		for {
+			select {
+			case rule, ok := <-c.Allows:
+				if !ok {
+					return
+				}
+				_ = add(rule)
+			case <-over:
+				return
+			}
+		}
+	})
+	return a.end, nil
 }
 
 // fileOf turns a descriptor, which it closes, into what the net package makes of it.
@@ -207,6 +279,12 @@ func (g *Gate) close() {
 	g.mu.Unlock()
 	g.conns.Wait()
 	g.stop()
+	g.mu.Lock()
+	served := slices.Clone(g.allowed)
+	g.mu.Unlock()
+	for _, a := range served {
+		a.end()
+	}
 	g.names.close()
 }
 
@@ -246,7 +324,7 @@ func (g *Gate) leave() { <-g.room }
 // connection serves one connection of the command.
 func (g *Gate) connection(conn *net.TCPConn) {
 	to, err := destination(conn)
-	if err != nil || to.Addr().IsLoopback() && !g.rules.Address(to.Addr(), int(to.Port())).Allowed {
+	if err != nil || to.Addr().IsLoopback() && !g.rules.Load().Address(to.Addr(), int(to.Port())).Allowed {
 		reset(conn) // it asked for the listener itself
 		return
 	}
@@ -254,9 +332,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 	var v network.Verdict
 	name, isName := g.names.of(to.Addr())
 	if isName {
-		d.name, v = name, g.rules.Name(name, d.port)
+		d.name, v = name, g.rules.Load().Name(name, d.port)
 	} else {
-		d.name, v = to.Addr().String(), g.rules.Address(to.Addr(), d.port)
+		d.name, v = to.Addr().String(), g.rules.Load().Address(to.Addr(), d.port)
 	}
 	d.allowed, d.rule, d.reason, d.add = v.Allowed, v.Rule, v.Reason, v.Add
 	if !v.Allowed {
@@ -274,6 +352,9 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		var denied atomic.Pointer[deniedError]
 		out := i.Serve(g.ctx, conn, name, d.port, func(ctx context.Context) (net.Conn, error) {
 			far, err := dial(ctx)
+			if err == nil {
+				g.record.begin(d)
+			}
 			if e := (*deniedError)(nil); errors.As(err, &e) {
 				denied.Store(e)
 			}
@@ -303,6 +384,7 @@ func (g *Gate) connection(conn *net.TCPConn) {
 		return
 	}
 	defer far.Close()
+	g.record.begin(d)
 	g.record.add(d, g.copy(conn, far))
 }
 
@@ -374,7 +456,7 @@ func (g *Gate) dialName(ctx context.Context, name string, port int) (net.Conn, e
 	var last error
 	for _, addr := range addrs {
 		addr = addr.Unmap()
-		if v := g.rules.Reach(name, addr, port); !v.Allowed {
+		if v := g.rules.Load().Reach(name, addr, port); !v.Allowed {
 			last = cmp.Or[error](last, &deniedError{v})
 			continue
 		}

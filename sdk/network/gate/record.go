@@ -27,30 +27,65 @@ type record struct {
 	more map[dest]bool // beyond what is counted
 
 	requests int // that are kept, of all destinations
+
+	listeners []*func(sdk.Traffic) // called with each new destination
+}
+
+// listen has tell called with each new destination until the returned function is called.
+func (r *record) listen(tell func(sdk.Traffic)) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listeners = append(r.listeners, &tell)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.listeners = slices.DeleteFunc(r.listeners, func(f *func(sdk.Traffic)) bool { return f == &tell })
+	}
 }
 
 // mostMore bounds what is remembered of the destinations beyond [sdk.MaxTraffic]; a command can invent any number.
 const mostMore = 100_000
 
+// of is the line of a destination, which is made and reported where it is new; nil beyond those that are counted. r is
+// locked.
+func (r *record) of(d dest) *sdk.Traffic {
+	if t := r.seen[d]; t != nil {
+		return t
+	}
+	if len(r.seen) >= sdk.MaxTraffic {
+		if r.more == nil {
+			r.more = map[dest]bool{}
+		}
+		if len(r.more) < mostMore {
+			r.more[d] = true
+		}
+		return nil
+	}
+	if r.seen == nil {
+		r.seen = map[dest]*sdk.Traffic{}
+	}
+	t := &sdk.Traffic{Name: d.name, Port: d.port, Allowed: d.allowed, Rule: d.rule, Reason: d.reason, Add: d.add}
+	r.seen[d] = t
+	for _, tell := range r.listeners {
+		(*tell)(*t)
+	}
+	return t
+}
+
+// begin notes a destination whose connection goes on.
+func (r *record) begin(d dest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(d)
+}
+
+// add counts what is over.
 func (r *record) add(d dest, o intercept.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.seen[d]
+	t := r.of(d)
 	if t == nil {
-		if len(r.seen) >= sdk.MaxTraffic {
-			if r.more == nil {
-				r.more = map[dest]bool{}
-			}
-			if len(r.more) < mostMore {
-				r.more[d] = true
-			}
-			return
-		}
-		if r.seen == nil {
-			r.seen = map[dest]*sdk.Traffic{}
-		}
-		t = &sdk.Traffic{Name: d.name, Port: d.port, Allowed: d.allowed, Rule: d.rule, Reason: d.reason, Add: d.add}
-		r.seen[d] = t
+		return
 	}
 	t.Connections++
 	t.Sent += o.Sent
@@ -66,12 +101,17 @@ func (r *record) add(d dest, o intercept.Outcome) {
 	}
 }
 
-// take empties the record: it returns what is in it, denied destinations first, and the number of those that are not.
+// take empties the record: it returns what is over, denied destinations first, and the number of those that are not in
+// it.
 func (r *record) take() (out []sdk.Traffic, more int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() { r.seen, r.more, r.requests = nil, nil, 0 }()
-	for _, t := range r.seen {
+	defer func() { r.more, r.requests = nil, 0 }()
+	for d, t := range r.seen {
+		if t.Connections == 0 {
+			continue
+		}
+		delete(r.seen, d)
 		slices.Sort(t.Secrets)
 		out = append(out, *t)
 	}

@@ -2422,6 +2422,7 @@ type ExecRequest struct {
 	//	*ExecRequest_Resize
 	//	*ExecRequest_Signal
 	//	*ExecRequest_End
+	//	*ExecRequest_Allow
 	Request       isExecRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2500,6 +2501,15 @@ func (x *ExecRequest) GetEnd() *ExecEnd {
 	return nil
 }
 
+func (x *ExecRequest) GetAllow() string {
+	if x != nil {
+		if x, ok := x.Request.(*ExecRequest_Allow); ok {
+			return x.Allow
+		}
+	}
+	return ""
+}
+
 type isExecRequest_Request interface {
 	isExecRequest_Request()
 }
@@ -2520,6 +2530,10 @@ type ExecRequest_End struct {
 	End *ExecEnd `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
 }
 
+type ExecRequest_Allow struct {
+	Allow string `protobuf:"bytes,5,opt,name=allow,proto3,oneof"` // a rule for this command from now on, as allow of start; only with the capability allow
+}
+
 func (*ExecRequest_Start) isExecRequest_Request() {}
 
 func (*ExecRequest_Resize) isExecRequest_Request() {}
@@ -2527,6 +2541,8 @@ func (*ExecRequest_Resize) isExecRequest_Request() {}
 func (*ExecRequest_Signal) isExecRequest_Request() {}
 
 func (*ExecRequest_End) isExecRequest_Request() {}
+
+func (*ExecRequest_Allow) isExecRequest_Request() {}
 
 type ExecStart struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3136,6 +3152,7 @@ type ExecEvent struct {
 	//	*ExecEvent_Started
 	//	*ExecEvent_Exited
 	//	*ExecEvent_Opened
+	//	*ExecEvent_Decided
 	Event         isExecEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3205,6 +3222,15 @@ func (x *ExecEvent) GetOpened() *ExecOpened {
 	return nil
 }
 
+func (x *ExecEvent) GetDecided() *Traffic {
+	if x != nil {
+		if x, ok := x.Event.(*ExecEvent_Decided); ok {
+			return x.Decided
+		}
+	}
+	return nil
+}
+
 type isExecEvent_Event interface {
 	isExecEvent_Event()
 }
@@ -3221,11 +3247,20 @@ type ExecEvent_Opened struct {
 	Opened *ExecOpened `protobuf:"bytes,3,opt,name=opened,proto3,oneof"`
 }
 
+type ExecEvent_Decided struct {
+	// A destination of a filtered network when the command first asks for it, allowed or
+	// denied, at most 1,000 of a command. Nothing is counted yet: exited has all of it.
+	// Where commands share a network, each that runs has it.
+	Decided *Traffic `protobuf:"bytes,4,opt,name=decided,proto3,oneof"`
+}
+
 func (*ExecEvent_Started) isExecEvent_Event() {}
 
 func (*ExecEvent_Exited) isExecEvent_Event() {}
 
 func (*ExecEvent_Opened) isExecEvent_Event() {}
+
+func (*ExecEvent_Decided) isExecEvent_Event() {}
 
 // ExecOpened says that the backend holds its ends of the FIFOs.
 type ExecOpened struct {
@@ -5213,12 +5248,13 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\adetails\x18\x02 \x03(\v2..hutch.backend.v1.InspectResponse.DetailsEntryR\adetails\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x01\n" +
 	"\vExecRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1b.hutch.backend.v1.ExecStartH\x00R\x05start\x126\n" +
 	"\x06resize\x18\x02 \x01(\v2\x1c.hutch.backend.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x03 \x01(\x05H\x00R\x06signal\x12-\n" +
-	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03endB\t\n" +
+	"\x03end\x18\x04 \x01(\v2\x19.hutch.backend.v1.ExecEndH\x00R\x03end\x12\x16\n" +
+	"\x05allow\x18\x05 \x01(\tH\x00R\x05allowB\t\n" +
 	"\arequest\"\xf7\x03\n" +
 	"\tExecStart\x12\x1d\n" +
 	"\n" +
@@ -5271,11 +5307,12 @@ const file_hutch_backend_v1_backend_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
 	"\x04cols\x18\x02 \x01(\rR\x04cols\"\x1f\n" +
 	"\aExecEnd\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xbf\x01\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xf6\x01\n" +
 	"\tExecEvent\x129\n" +
 	"\astarted\x18\x01 \x01(\v2\x1d.hutch.backend.v1.ExecStartedH\x00R\astarted\x126\n" +
 	"\x06exited\x18\x02 \x01(\v2\x1c.hutch.backend.v1.ExecExitedH\x00R\x06exited\x126\n" +
-	"\x06opened\x18\x03 \x01(\v2\x1c.hutch.backend.v1.ExecOpenedH\x00R\x06openedB\a\n" +
+	"\x06opened\x18\x03 \x01(\v2\x1c.hutch.backend.v1.ExecOpenedH\x00R\x06opened\x125\n" +
+	"\adecided\x18\x04 \x01(\v2\x19.hutch.backend.v1.TrafficH\x00R\adecidedB\a\n" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ExecOpened\"\r\n" +
@@ -5576,59 +5613,60 @@ var file_hutch_backend_v1_backend_proto_depIdxs = []int32{
 	46, // 39: hutch.backend.v1.ExecEvent.started:type_name -> hutch.backend.v1.ExecStarted
 	47, // 40: hutch.backend.v1.ExecEvent.exited:type_name -> hutch.backend.v1.ExecExited
 	45, // 41: hutch.backend.v1.ExecEvent.opened:type_name -> hutch.backend.v1.ExecOpened
-	52, // 42: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
-	49, // 43: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
-	48, // 44: hutch.backend.v1.ExecExited.files:type_name -> hutch.backend.v1.FileUse
-	50, // 45: hutch.backend.v1.Traffic.requests:type_name -> hutch.backend.v1.HTTPRequest
-	51, // 46: hutch.backend.v1.HTTPRequest.tokens:type_name -> hutch.backend.v1.Tokens
-	54, // 47: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	54, // 48: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
-	26, // 49: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
-	64, // 50: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
-	26, // 51: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
-	27, // 52: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
-	27, // 53: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
-	5,  // 54: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
-	11, // 55: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
-	20, // 56: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
-	22, // 57: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
-	31, // 58: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
-	33, // 59: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
-	35, // 60: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
-	53, // 61: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
-	56, // 62: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
-	58, // 63: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
-	60, // 64: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
-	62, // 65: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
-	65, // 66: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
-	67, // 67: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
-	69, // 68: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
-	71, // 69: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
-	73, // 70: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
-	75, // 71: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
-	6,  // 72: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
-	12, // 73: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
-	21, // 74: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
-	25, // 75: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
-	32, // 76: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
-	34, // 77: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
-	44, // 78: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
-	55, // 79: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
-	57, // 80: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
-	59, // 81: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
-	61, // 82: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
-	63, // 83: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
-	66, // 84: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
-	68, // 85: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
-	70, // 86: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
-	72, // 87: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
-	74, // 88: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
-	76, // 89: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
-	72, // [72:90] is the sub-list for method output_type
-	54, // [54:72] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	49, // 42: hutch.backend.v1.ExecEvent.decided:type_name -> hutch.backend.v1.Traffic
+	52, // 43: hutch.backend.v1.ExecExited.usage:type_name -> hutch.backend.v1.Usage
+	49, // 44: hutch.backend.v1.ExecExited.traffic:type_name -> hutch.backend.v1.Traffic
+	48, // 45: hutch.backend.v1.ExecExited.files:type_name -> hutch.backend.v1.FileUse
+	50, // 46: hutch.backend.v1.Traffic.requests:type_name -> hutch.backend.v1.HTTPRequest
+	51, // 47: hutch.backend.v1.HTTPRequest.tokens:type_name -> hutch.backend.v1.Tokens
+	54, // 48: hutch.backend.v1.PutRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	54, // 49: hutch.backend.v1.GetRequest.header:type_name -> hutch.backend.v1.TransferHeader
+	26, // 50: hutch.backend.v1.GetResponse.progress:type_name -> hutch.backend.v1.Progress
+	64, // 51: hutch.backend.v1.ChangesResponse.changes:type_name -> hutch.backend.v1.Change
+	26, // 52: hutch.backend.v1.StartEvent.progress:type_name -> hutch.backend.v1.Progress
+	27, // 53: hutch.backend.v1.DestroyRequest.handle:type_name -> hutch.backend.v1.Handle
+	27, // 54: hutch.backend.v1.ListResponse.handles:type_name -> hutch.backend.v1.Handle
+	5,  // 55: hutch.backend.v1.Backend.Describe:input_type -> hutch.backend.v1.DescribeRequest
+	11, // 56: hutch.backend.v1.Backend.Check:input_type -> hutch.backend.v1.CheckRequest
+	20, // 57: hutch.backend.v1.Backend.Plan:input_type -> hutch.backend.v1.PlanRequest
+	22, // 58: hutch.backend.v1.Backend.Create:input_type -> hutch.backend.v1.CreateRequest
+	31, // 59: hutch.backend.v1.Backend.Attach:input_type -> hutch.backend.v1.AttachRequest
+	33, // 60: hutch.backend.v1.Backend.Inspect:input_type -> hutch.backend.v1.InspectRequest
+	35, // 61: hutch.backend.v1.Backend.Exec:input_type -> hutch.backend.v1.ExecRequest
+	53, // 62: hutch.backend.v1.Backend.Put:input_type -> hutch.backend.v1.PutRequest
+	56, // 63: hutch.backend.v1.Backend.Get:input_type -> hutch.backend.v1.GetRequest
+	58, // 64: hutch.backend.v1.Backend.Remove:input_type -> hutch.backend.v1.RemoveRequest
+	60, // 65: hutch.backend.v1.Backend.Dial:input_type -> hutch.backend.v1.DialRequest
+	62, // 66: hutch.backend.v1.Backend.Changes:input_type -> hutch.backend.v1.ChangesRequest
+	65, // 67: hutch.backend.v1.Backend.Reset:input_type -> hutch.backend.v1.ResetRequest
+	67, // 68: hutch.backend.v1.Backend.Stop:input_type -> hutch.backend.v1.StopRequest
+	69, // 69: hutch.backend.v1.Backend.Start:input_type -> hutch.backend.v1.StartRequest
+	71, // 70: hutch.backend.v1.Backend.Destroy:input_type -> hutch.backend.v1.DestroyRequest
+	73, // 71: hutch.backend.v1.Backend.List:input_type -> hutch.backend.v1.ListRequest
+	75, // 72: hutch.backend.v1.Backend.Drain:input_type -> hutch.backend.v1.DrainRequest
+	6,  // 73: hutch.backend.v1.Backend.Describe:output_type -> hutch.backend.v1.DescribeResponse
+	12, // 74: hutch.backend.v1.Backend.Check:output_type -> hutch.backend.v1.CheckResponse
+	21, // 75: hutch.backend.v1.Backend.Plan:output_type -> hutch.backend.v1.PlanResponse
+	25, // 76: hutch.backend.v1.Backend.Create:output_type -> hutch.backend.v1.CreateEvent
+	32, // 77: hutch.backend.v1.Backend.Attach:output_type -> hutch.backend.v1.AttachResponse
+	34, // 78: hutch.backend.v1.Backend.Inspect:output_type -> hutch.backend.v1.InspectResponse
+	44, // 79: hutch.backend.v1.Backend.Exec:output_type -> hutch.backend.v1.ExecEvent
+	55, // 80: hutch.backend.v1.Backend.Put:output_type -> hutch.backend.v1.PutResponse
+	57, // 81: hutch.backend.v1.Backend.Get:output_type -> hutch.backend.v1.GetResponse
+	59, // 82: hutch.backend.v1.Backend.Remove:output_type -> hutch.backend.v1.RemoveResponse
+	61, // 83: hutch.backend.v1.Backend.Dial:output_type -> hutch.backend.v1.DialResponse
+	63, // 84: hutch.backend.v1.Backend.Changes:output_type -> hutch.backend.v1.ChangesResponse
+	66, // 85: hutch.backend.v1.Backend.Reset:output_type -> hutch.backend.v1.ResetResponse
+	68, // 86: hutch.backend.v1.Backend.Stop:output_type -> hutch.backend.v1.StopResponse
+	70, // 87: hutch.backend.v1.Backend.Start:output_type -> hutch.backend.v1.StartEvent
+	72, // 88: hutch.backend.v1.Backend.Destroy:output_type -> hutch.backend.v1.DestroyResponse
+	74, // 89: hutch.backend.v1.Backend.List:output_type -> hutch.backend.v1.ListResponse
+	76, // 90: hutch.backend.v1.Backend.Drain:output_type -> hutch.backend.v1.DrainResponse
+	73, // [73:91] is the sub-list for method output_type
+	55, // [55:73] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_hutch_backend_v1_backend_proto_init() }
@@ -5650,11 +5688,13 @@ func file_hutch_backend_v1_backend_proto_init() {
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_End)(nil),
+		(*ExecRequest_Allow)(nil),
 	}
 	file_hutch_backend_v1_backend_proto_msgTypes[40].OneofWrappers = []any{
 		(*ExecEvent_Started)(nil),
 		(*ExecEvent_Exited)(nil),
 		(*ExecEvent_Opened)(nil),
+		(*ExecEvent_Decided)(nil),
 	}
 	file_hutch_backend_v1_backend_proto_msgTypes[49].OneofWrappers = []any{
 		(*PutRequest_Header)(nil),

@@ -95,8 +95,8 @@ type BackendClient interface {
 	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*InspectResponse, error)
 	// Exec runs one command. The first request is start; after it resize and signal
 	// in any number. The first event is opened, once the backend has opened the
-	// FIFOs; then started, unless the command could not be started; the last one is
-	// always exited. A command that ends with a non-zero code
+	// FIFOs; then started, unless the command could not be started; decided may come at
+	// any time after opened; the last one is always exited. A command that ends with a non-zero code
 	// is a result, never an error. The bytes of stdin, stdout and stderr go through
 	// the FIFOs that start names, never through this stream; when exited is sent the
 	// backend has written all of them. When the host cancels or half-closes after an
@@ -396,8 +396,8 @@ type BackendServer interface {
 	Inspect(context.Context, *InspectRequest) (*InspectResponse, error)
 	// Exec runs one command. The first request is start; after it resize and signal
 	// in any number. The first event is opened, once the backend has opened the
-	// FIFOs; then started, unless the command could not be started; the last one is
-	// always exited. A command that ends with a non-zero code
+	// FIFOs; then started, unless the command could not be started; decided may come at
+	// any time after opened; the last one is always exited. A command that ends with a non-zero code
 	// is a result, never an error. The bytes of stdin, stdout and stderr go through
 	// the FIFOs that start names, never through this stream; when exited is sent the
 	// backend has written all of them. When the host cancels or half-closes after an
