@@ -120,7 +120,8 @@ func (w *Workspace) subject(ctx context.Context) (s review.Subject, err error) {
 			return s, err
 		}
 	case of.Source == "":
-		return none("its workspace was not made from a project; `hutch cp` copies files out of it")
+		return none("its workspace was not made from a project, as hutch create --workspace DIR makes it; " +
+			"hutch cp copies files out of it")
 	case of.Mode == string(sdk.WorkspaceShared):
 		return none("its workspace is shared, so that all it writes is in %s at once", of.Source)
 	case of.Mode == string(sdk.WorkspaceReadOnly):
