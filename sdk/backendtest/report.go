@@ -2,12 +2,13 @@ package backendtest
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hutch-run/hutch/sdk/junit"
 )
 
 // Write writes the report to w.
@@ -88,89 +89,31 @@ func indent(s, with string) string {
 	return with + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+with)
 }
 
-type junitSuites struct {
-	XMLName  xml.Name     `xml:"testsuites"`
-	Name     string       `xml:"name,attr"`
-	Tests    int          `xml:"tests,attr"`
-	Failures int          `xml:"failures,attr"`
-	Skipped  int          `xml:"skipped,attr"`
-	Time     string       `xml:"time,attr"`
-	Suites   []junitSuite `xml:"testsuite"`
-}
-
-type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Time     string      `xml:"time,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Name    string        `xml:"name,attr"`
-	Class   string        `xml:"classname,attr"`
-	Time    string        `xml:"time,attr"`
-	Failure *junitMessage `xml:"failure,omitempty"`
-	Skipped *junitMessage `xml:"skipped,omitempty"`
-}
-
-type junitMessage struct {
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
 func (r *Report) junit(w io.Writer) error {
-	out := junitSuites{
-		Name: "hutch backend " + r.Backend + " " + r.Version, Tests: len(r.Results), Failures: r.Failed, Skipped: r.Skipped,
-		Time: seconds(r.Duration),
-	}
+	out := junit.Suites{Name: "hutch backend " + r.Backend + " " + r.Version}
 	for _, res := range r.Results {
 		group := Check{ID: res.ID}.Group()
 		if n := len(out.Suites); n == 0 || out.Suites[n-1].Name != group {
-			out.Suites = append(out.Suites, junitSuite{Name: group})
+			out.Suites = append(out.Suites, &junit.Suite{Name: group})
 		}
-		s := &out.Suites[len(out.Suites)-1]
-		c := junitCase{
+		s := out.Suites[len(out.Suites)-1]
+		c := junit.Case{
 			Name: strings.TrimPrefix(res.ID, group+"/"), Class: "hutch.backend." + r.Backend + "." + group,
-			Time: seconds(res.Duration),
+			Time: junit.Seconds(res.Duration.Seconds()),
 		}
 		switch res.Outcome {
 		case Failed:
-			s.Failures++
-			c.Failure = &junitMessage{
+			c.Failure = &junit.Problem{
 				Message: printable(firstLine(res.Message)),
 				Text:    printable(res.Message + "\nproves: " + res.Proves + "\nlook at: " + res.Fix),
 			}
 		case Skipped:
-			s.Skipped++
-			c.Skipped = &junitMessage{Message: printable(res.Message)}
+			c.Skipped = &junit.Problem{Message: printable(res.Message)}
 		}
-		s.Tests++
 		s.Cases = append(s.Cases, c)
 	}
-	for i := range out.Suites {
-		var total time.Duration
-		for _, res := range r.Results {
-			if (Check{ID: res.ID}).Group() == out.Suites[i].Name {
-				total += res.Duration
-			}
-		}
-		out.Suites[i].Time = seconds(total)
-	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "  ")
-	if err := enc.Encode(out); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return out.Write(w)
 }
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
