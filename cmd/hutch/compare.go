@@ -46,7 +46,8 @@ func (c *compareCmd) Run(ctx context.Context, u *ui) error {
 		})
 	}
 	if len(c.What) != 2 {
-		return fmt.Errorf("compare takes two runs or files, or sandboxes, and got %d operands of which not all are sandboxes", len(c.What))
+		return hint(fmt.Errorf("compare takes two runs or two files of results, or any number of sandboxes, and not %q", c.What),
+			"hutch runs lists runs, and hutch ps sandboxes: hutch compare RUN RUN")
 	}
 	s, done, err := openStore()
 	if err != nil {

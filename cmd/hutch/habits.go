@@ -105,7 +105,7 @@ var habits = []habit{
 	{from: "any", typed: "run --no-color one.hcl", does: "prints without colors, as with `NO_COLOR=1`"},
 	{from: "any", typed: "run --verbose one.hcl", does: "shows the whole result, as `hutch show` does; `exec` has it, too"},
 	{from: "any", typed: "create --verbose", on: "create push pull", word: "--verbose|-v+",
-		answer: "hutch show --tree latest shows each step of the last run"},
+		answer: "hutch run --verbose and hutch exec --verbose show the whole result, hutch show --tree latest each step"},
 	{from: "any", typed: "check one.hcl", word: "check|lint",
 		answer: "hutch validate FILE checks a run file; hutch doctor checks this machine"},
 	{from: "any", typed: "history", word: "events|history",

@@ -79,7 +79,7 @@ func (u *ui) write(out, err io.Writer) {
 // screen puts text on the whole screen, cut to its size.
 func (u *ui) screen(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if wide, high, err := term.GetSize(int(u.stdout.Fd())); err == nil {
+	if wide, high, err := term.GetSize(int(u.stdout.Fd())); err == nil && wide > 0 && high > 0 {
 		lines = lines[:min(len(lines), max(high-1, 1))]
 		for i, line := range lines {
 			lines[i] = termsafe.Cut(line, wide)
