@@ -204,7 +204,7 @@ func TestRunSays(t *testing.T) {
 		r.Limits = []result.Limit{{Limit: sdk.LimitMemory, Value: "64MiB", HeldBy: "cgroup"}, {Limit: sdk.LimitTimeout, Value: "10s"}, {Limit: sdk.LimitFiles, Value: "1024"}}
 		r.Network = result.Network{Mode: sdk.NetworkFiltered, Allow: []string{"a.example:443"}, Traffic: []sdk.Traffic{{Name: "b.example", Port: 443}}}
 	}, nil)
-	w.see("/runs/"+id, "48 MiB, 75 %", "1s, 10 %", "not known", "b.example:443 is not in network.allow",
+	w.see("/runs/"+id, "<td>memory</td>", "48 MiB, 75 %", "1s, 10 %", "not known", "b.example:443 is not in network.allow",
 		"allow = [&#34;a.example:443&#34;, &#34;b.example:443&#34;]", "hutch replay --allow-host b.example:443 "+id)
 	if at := w.post("/runs/"+id+"/allow", url.Values{"rule": {"*.example"}}); !strings.Contains(at, "the run was not denied what") {
 		t.Errorf("a rule that was not offered was taken:\n%s", at)

@@ -24,6 +24,7 @@ import (
 
 const (
 	lookEvery  = 500 * time.Millisecond // or less often, so that a tenth of the time is spent on it
+	maxPause   = 10 * time.Millisecond  // between two overviews, so that a slow one does not hold up the next
 	maxWatched = 2000                   // files of a workspace whose changes are noticed by themselves
 	maxRuns    = 100                    // newest runs that are shown and watched
 	maxWindows = 64
@@ -222,7 +223,7 @@ func (s *Server) watchRecords(ctx context.Context) {
 			sign = rec.sign
 			raise(s.watch.nudge)
 		}
-		sleep(ctx, time.Since(begun)) // at most half of the time is spent on this
+		sleep(ctx, min(time.Since(begun), maxPause)) // half of the time is spent on this, unless the machine is slow
 	}
 }
 

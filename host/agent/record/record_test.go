@@ -203,3 +203,15 @@ func TestAttemptsNameTheirRuns(t *testing.T) {
 		t.Error("a run was begun as a loop")
 	}
 }
+
+// TestStepGoesOn: a command goes on while its network decides.
+func TestStepGoesOn(t *testing.T) {
+	tree, begun := &treeBuilder{root: &Node{}, rec: &store.Record{}}, time.Now()
+	tree.steps([]store.Event{
+		{Type: store.EventExecStart, Time: begun}, {Type: store.EventNetworkDecided, Time: begun.Add(time.Second)},
+		{Type: store.EventNetworkOpened, Time: begun.Add(2 * time.Second)}, {Type: store.EventExecEnd, Time: begun.Add(time.Minute)},
+	})
+	if n := tree.root.Children; len(n) != 2 || *n[0].Took != 60_000 {
+		t.Errorf("the steps are %+v", n)
+	}
+}

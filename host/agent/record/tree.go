@@ -319,6 +319,9 @@ type stepData struct {
 func (t *treeBuilder) steps(events []store.Event) {
 	var last *Node
 	for _, e := range events {
+		if e.Type == store.EventNetworkDecided || e.Type == store.EventNetworkOpened {
+			continue // the command goes on
+		}
 		if last != nil {
 			last.took(e.Time.Sub(last.Started))
 			last = nil
