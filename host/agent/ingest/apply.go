@@ -265,13 +265,19 @@ type text struct {
 	lines []string // without their ends
 	eol   bool     // the last one has one
 	crlf  bool     // all of them end with CRLF
+	bom   bool     // a byte order mark is before them
 }
 
+const byteOrderMark = "\ufeff"
+
 // splitText takes a file apart. Where all lines end with CRLF those ends are no part of the lines, unless exact: a
-// patch that has them itself.
-func splitText(b []byte, exact bool) text {
+// patch that has them itself. So it is with a byte order mark, unless marked.
+func splitText(b []byte, exact, marked bool) text {
 	s := string(b)
 	t := text{eol: true}
+	if !marked {
+		s, t.bom = strings.CutPrefix(s, byteOrderMark)
+	}
 	if s == "" {
 		return t
 	}
@@ -296,6 +302,9 @@ func (t *text) bytes() []byte {
 	if t.eol {
 		s += end
 	}
+	if t.bom {
+		s = byteOrderMark + s
+	}
 	return []byte(s)
 }
 
@@ -305,10 +314,12 @@ func (s *state) patch(c *Change, v *version) ([]byte, bool) {
 		s.failIn(c.Path, c.Line, "the file is no text, so no patch can be done to it", "give the whole file")
 		return nil, false
 	}
-	exact := slices.ContainsFunc(c.Hunks, func(h Hunk) bool {
-		return slices.ContainsFunc(h.Lines, func(l HunkLine) bool { return strings.HasSuffix(l.Text, "\r") })
-	})
-	t := splitText(v.content, exact)
+	has := func(part func(s, of string) bool, of string) bool {
+		return slices.ContainsFunc(c.Hunks, func(h Hunk) bool {
+			return slices.ContainsFunc(h.Lines, func(l HunkLine) bool { return part(l.Text, of) })
+		})
+	}
+	t := splitText(v.content, has(strings.HasSuffix, "\r"), has(strings.HasPrefix, byteOrderMark))
 	at, shift, ok, number := 0, 0, true, 0
 	hunks := slices.Clone(c.Hunks)
 	for i := 0; i < len(hunks); i++ {

@@ -392,3 +392,23 @@ func TestNewlineAtEnd(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
+
+// TestByteOrderMark changes the first line of a file with a byte order mark, which models leave out and git does not.
+func TestByteOrderMark(t *testing.T) {
+	for name, c := range map[string]struct{ answer, want string }{
+		"search":    {"x.py\n<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE\n", "\ufeff1\ntwo\n"},
+		"v4a":       {"*** Begin Patch\n*** Update File: x.py\n@@\n-one\n+1\n two\n*** End Patch\n", "\ufeff1\ntwo\n"},
+		"diff":      {"--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n", "\ufeff1\ntwo\n"},
+		"with mark": {"--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-\ufeffone\n+1\n two\n", "1\ntwo\n"},
+	} {
+		a, err := Parse([]byte(c.answer), "")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		out, _, err := a.Apply(memTree{"x.py": "\ufeffone\ntwo\n"})
+		if err != nil || len(out) != 1 || string(out[0].Content) != c.want {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+	}
+}
