@@ -124,18 +124,13 @@ func forkEach(ctx context.Context, m *sandbox.Manager, name string, n int) (made
 	for _, b := range list {
 		taken[b.Name] = true
 	}
-	for k := 1; len(made) < n; k++ {
-		fork := fmt.Sprintf("%s.%d", name, k)
-		if taken[fork] {
-			continue
+	var names []string
+	for k := 1; len(names) < n; k++ {
+		if fork := fmt.Sprintf("%s.%d", name, k); !taken[fork] {
+			names = append(names, fork)
 		}
-		forks, err := m.Fork(ctx, name, fork, 1)
-		if err != nil {
-			return made, err
-		}
-		made = append(made, forks...)
 	}
-	return made, nil
+	return m.Fork(ctx, name, names...)
 }
 
 func boxNames(boxes []store.SandboxInfo) (names []string) {

@@ -209,7 +209,7 @@ func (c *forkCmd) Run(ctx context.Context, u *ui) error {
 		return fmt.Errorf("-n %d: want at least 1", c.Number)
 	}
 	return withSandboxes(u, func(m *sandbox.Manager, _ *session.Session) error {
-		forks, err := m.Fork(ctx, c.Sandbox, c.Name, c.Number)
+		forks, err := m.Fork(ctx, c.Sandbox, append([]string{c.Name}, make([]string, c.Number-1)...)...)
 		err = errors.Join(err, printEach(u, c.Output, forks, func(f store.SandboxInfo) string { return f.Name }))
 		if errors.Is(err, store.ErrInUse) {
 			return hint(fmt.Errorf("a command works in the sandbox %s, and a fork would have half of what it writes",

@@ -18,12 +18,12 @@ import (
 )
 
 // Fork makes persistent sandboxes that begin with a copy of what another one has written, whose backend is b and whose
-// lock the caller holds alone. Options.Name names the first; otherwise, and for the others, the name is like want. They
+// lock the caller holds alone. There are as many as names, of which "" stands for one like want. They
 // have the parent's surroundings, and copies of what lies in the parent's directories, so that they outlive it. They
 // are asleep or ready. Those that could be made are returned with an error, too; of the others nothing is left, or an
 // intent is that gc finishes.
 func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backend.Backend, want string,
-	count int) (made []store.SandboxInfo, err error) {
+	names []string) (made []store.SandboxInfo, err error) {
 	var own surroundings
 	if err := parent.ReadPrivate(&own); err != nil {
 		return nil, err
@@ -33,10 +33,10 @@ func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backe
 		return nil, errors.New("it was made by a version of hutch whose sandboxes cannot be forked")
 	}
 	child := info
-	child.ID, child.Name, child.Parent = "", r.opt.Name, info.ID
+	child.ID, child.Parent = "", info.ID
 	child.MadeBy, child.EndsWith, child.Started, child.Handle = "", nil, nil, nil
 	child.Binary, child.BinarySHA256, child.BackendVersion = b.Path, b.SHA256, b.Facts.Version
-	boxes, err := r.opt.Store.BeginSandboxes(child, want, count)
+	boxes, err := r.opt.Store.BeginSandboxes(child, want, names)
 	if err != nil {
 		return nil, err
 	}

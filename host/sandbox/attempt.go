@@ -41,7 +41,7 @@ func (m *Manager) runIn(ctx context.Context, name string, c Command, streams run
 
 // check runs a shell command in a copy of a sandbox, with the bounds of c.
 func (m *Manager) check(ctx context.Context, name, check string, c Command) (*result.Result, error) {
-	made, err := m.Fork(ctx, name, "", 1)
+	made, err := m.Fork(ctx, name, "")
 	if err != nil {
 		return nil, err
 	}

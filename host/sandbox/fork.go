@@ -10,11 +10,11 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// Fork makes n sandboxes that begin with a copy of what the sandbox ref has written to its workspace and output, with
-// its limits, network and environment. ref stays as it is. A sandbox that a command runs in is a [*BusyError]. name is
-// that of the first one, and those of the others begin with it; with "" they are made from ref's. The forks that were
-// made are returned with an error, too.
-func (m *Manager) Fork(ctx context.Context, ref, name string, n int) ([]store.SandboxInfo, error) {
+// Fork makes sandboxes that begin with a copy of what the sandbox ref has written to its workspace and output, with
+// its limits, network and environment. ref stays as it is. A sandbox that a command runs in is a [*BusyError]. There
+// are as many as names; what is "" begins with the first one, or with ref's. The forks that were made are returned with
+// an error, too.
+func (m *Manager) Fork(ctx context.Context, ref string, names ...string) ([]store.SandboxInfo, error) {
 	s, err := m.attach(ctx, ref, Exclusive)
 	if err != nil {
 		return nil, err
@@ -27,9 +27,7 @@ func (m *Manager) Fork(ctx context.Context, ref, name string, n int) ([]store.Sa
 	case i.Workspace.Mode != string(sdk.WorkspacePrivate):
 		return nil, fmt.Errorf("the workspace of %s is %s: a fork would work on the same files", nameOf(i), i.Workspace.Mode)
 	}
-	o := m.opt.Run
-	o.Name = name
-	made, err := run.New(o).Fork(ctx, s.rec, s.backend, cmp.Or(name, i.Name), n)
+	made, err := run.New(m.opt.Run).Fork(ctx, s.rec, s.backend, cmp.Or(cmp.Or(names...), i.Name), names)
 	if err != nil {
 		err = fmt.Errorf("fork %s: %w", nameOf(i), err)
 	}

@@ -181,15 +181,15 @@ type SandboxRecord struct {
 // alone until it is closed. It fills in what the store knows: a missing ID, the name, the times. Without
 // a name one is derived from want, such as want, want-2, want-3. A name that is not free is [ErrNameTaken].
 func (s *Store) BeginSandbox(n SandboxInfo, want string) (*SandboxRecord, error) {
-	all, err := s.BeginSandboxes(n, want, 1)
+	all, err := s.BeginSandboxes(n, want, []string{n.Name})
 	if err != nil {
 		return nil, err
 	}
 	return all[0], nil
 }
 
-// BeginSandboxes is [Store.BeginSandbox] for several that differ in id and name: the name of n is that of the first.
-func (s *Store) BeginSandboxes(n SandboxInfo, want string, count int) (all []*SandboxRecord, err error) {
+// BeginSandboxes is [Store.BeginSandbox] for several that differ in id and name; "" is a name that is derived.
+func (s *Store) BeginSandboxes(n SandboxInfo, want string, called []string) (all []*SandboxRecord, err error) {
 	names, err := s.lockNames()
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (s *Store) BeginSandboxes(n SandboxInfo, want string, count int) (all []*Sa
 	for _, i := range list {
 		taken[i.Name] = taken[i.Name] || i.State != SandboxRemoving
 	}
-	for range count {
+	for _, n.Name = range called {
 		r, err := s.beginSandbox(n, want, taken)
 		if err != nil {
 			for _, r := range all {
@@ -212,7 +212,7 @@ func (s *Store) BeginSandboxes(n SandboxInfo, want string, count int) (all []*Sa
 			return nil, err
 		}
 		all = append(all, r)
-		n.ID, n.Name = "", ""
+		n.ID = ""
 	}
 	return all, nil
 }

@@ -134,7 +134,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	case "fork":
 		do = func(ctx context.Context, m *sandbox.Manager, n *notice) error {
 			n.Text, n.Command = name+" was forked", command("fork")
-			made, err := m.Fork(ctx, info.ID, "", 1)
+			made, err := m.Fork(ctx, info.ID, "")
 			if err == nil {
 				back = []string{"sandbox", made[0].ID}
 			}
