@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,13 +24,11 @@ type backend struct {
 
 	mu        sync.Mutex
 	clusters  map[place]*cluster // by the place of a block
-	used      map[place]bool     // those in which sandboxes were made
 	witnesses map[string]func() ([]string, error)
 }
 
 func newBackend() *backend {
-	return &backend{clusters: map[place]*cluster{}, used: map[place]bool{},
-		witnesses: map[string]func() ([]string, error){}}
+	return &backend{clusters: map[place]*cluster{}, witnesses: map[string]func() ([]string, error){}}
 }
 
 // Describe implements [sdk.Backend].
@@ -62,10 +58,14 @@ func (b *backend) cluster(p place) (*cluster, error) {
 		return c, nil
 	}
 	c, err := openCluster(p)
-	if err == nil {
-		b.clusters[p] = c
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	if same := b.clusters[c.place]; same != nil {
+		c = same
+	}
+	b.clusters[p], b.clusters[c.place] = c, c
+	return c, nil
 }
 
 func placeOf(c *Config) place { return place{c.Kubeconfig, c.Context, c.Namespace} }
@@ -180,9 +180,9 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 		if err != nil {
 			return nil, err
 		}
-		b.mu.Lock()
-		b.used[placeOf(cfg)] = true
-		b.mu.Unlock()
+		if err := c.remember(); err != nil { // the host has the handle all the same
+			sdk.Log(ctx).Warn("hutch gc will not look into this cluster by itself: " + err.Error())
+		}
 		project := req.Workspace.Source != ""
 		rec := record{ID: req.ID, Owner: req.Owner, StateDir: req.StateDir, Source: req.Workspace.Source,
 			Box: wire.Box{Output: guestpath.Output(project), Files: uint64(req.Limits.Files)},
@@ -191,7 +191,7 @@ func (b *backend) Create(ctx context.Context, req *sdk.CreateRequest) (sdk.Sandb
 		if req.Input != "" {
 			rec.Ready.Input = guestpath.Input(project)
 		}
-		s := &sandbox{cluster: c, place: placeOf(cfg), pod: podName(req.ID), rec: rec}
+		s := &sandbox{cluster: c, place: c.place, pod: podName(req.ID), rec: rec}
 		if err := s.make(ctx, b, cfg, req); err != nil {
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneTime)
 			defer cancel()
@@ -278,26 +278,23 @@ func (b *backend) Destroy(ctx context.Context, h sdk.Handle) error {
 	return (&sandbox{cluster: c, pod: old.Pod, uid: old.UID}).close(ctx)
 }
 
-// List implements [sdk.Lister]. It knows the places in which this process has made sandboxes, and the user's own.
+// List implements [sdk.Lister]. It asks the clusters in which this user has made sandboxes, and no other that a
+// kubeconfig may lead to.
 func (b *backend) List(ctx context.Context, owner string) ([]sdk.Handle, error) {
-	b.mu.Lock()
-	places := slices.Collect(maps.Keys(b.used))
-	b.mu.Unlock()
-	if len(places) == 0 || !slices.Contains(places, place{}) {
-		if _, err := b.cluster(place{}); err == nil || len(places) == 0 {
-			places = append(places, place{})
-		}
+	places, err := rememberedPlaces()
+	if err != nil {
+		return nil, err
 	}
 	selector := labelSandbox + "=true"
 	if owner != "" {
-		selector += "," + labelOwner + "=" + ownerLabel(owner)
+		selector += "," + labelOwner + "=" + hashed(owner)
 	}
 	var out []sdk.Handle
 	seen := map[string]bool{}
 	for _, p := range places {
 		c, err := b.cluster(p)
 		if err != nil {
-			return nil, err
+			continue // its kubeconfig or context is gone
 		}
 		pods, err := c.listPods(ctx, selector)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -19,8 +20,9 @@ var rights = []struct{ group, resource, sub, verbs string }{
 	{"networking.k8s.io", "networkpolicies", "", "create get"},
 }
 
-// Check implements [sdk.Backend]. It looks at the user's own context and namespace, and at the image of blocks that
-// name none. What cannot work because of an earlier finding is not tried.
+// Check implements [sdk.Backend]. It looks at the user's own context and namespace. It makes pods there only for a user
+// who has named their image: the context may be that of any cluster. What cannot work because of an earlier finding is
+// not tried.
 func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 	c, err := b.cluster(place{})
 	if err != nil {
@@ -40,11 +42,15 @@ func (b *backend) Check(ctx context.Context) ([]sdk.Finding, error) {
 		return append(out, sdk.Failed("rights", err)), nil
 	}
 	out = append(out, sdk.Finding{Name: "rights", Status: sdk.SeverityOK, Detail: "all that sandboxes need"})
-	return append(out, b.checkPods(ctx, c)...), nil
+	if os.Getenv(imageVariable) == "" {
+		return append(out, sdk.Finding{Name: "pods", Status: sdk.SeverityWarning,
+			Detail: "not tried: this makes two pods for a moment", Fix: "set " + imageVariable + " to the image for them"}), nil
+	}
+	return append(out, checkPods(ctx, c)...), nil
 }
 
 func (c *cluster) version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	data, err := c.pods.Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
@@ -76,7 +82,7 @@ func (c *cluster) checkRights(ctx context.Context) error {
 }
 
 // checkPods makes a pod as a sandbox would be, and looks whether its network is closed.
-func (b *backend) checkPods(ctx context.Context, c *cluster) (out []sdk.Finding) {
+func checkPods(ctx context.Context, c *cluster) (out []sdk.Finding) {
 	cfg := sdk.ConfigOf[Config](&sdk.Spec{})
 	targets, err := c.askWitness(ctx, cfg)
 	if err != nil {
@@ -101,7 +107,7 @@ func (b *backend) checkPods(ctx context.Context, c *cluster) (out []sdk.Finding)
 func (c *cluster) probeOne(ctx context.Context, cfg *Config, targets []string) (err error) {
 	s := &sandbox{cluster: c, pod: newWitnessName()}
 	defer func() { err = errors.Join(err, c.deletePod(context.WithoutCancel(ctx), s.pod, s.uid)) }()
-	err = s.startPod(ctx, podOptions{name: s.pod, cfg: cfg, network: networkNone, lease: lease}, quiet, nobody)
+	err = s.startPod(ctx, podOptions{name: s.pod, cfg: brief(cfg), network: networkNone, lease: lease}, quiet, nobody)
 	if err != nil {
 		return err
 	}

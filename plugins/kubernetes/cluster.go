@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +27,10 @@ import (
 	"github.com/hutch-run/hutch/sdk"
 )
 
-// place is where sandboxes are. It is part of their handles.
+// place is where sandboxes are. It is part of their handles; there it has all that the kubeconfig said when they were
+// made, so that they are not looked for in another cluster once the user's current context is another one.
 type place struct {
-	Kubeconfig string `json:"kubeconfig,omitempty"`
+	Kubeconfig string `json:"kubeconfig,omitempty"` // a list of files, as KUBECONFIG has it
 	Context    string `json:"context,omitempty"`
 	Namespace  string `json:"namespace,omitempty"`
 }
@@ -35,7 +39,7 @@ type place struct {
 //
 // The clients are made here rather than taken from client-go's clientset, which links the types of every API there is.
 type cluster struct {
-	place // with the namespace that is in use
+	place // as it is in use, with nothing left open
 
 	cfg                  *rest.Config
 	pods, policies, auth rest.Interface
@@ -58,7 +62,9 @@ var parameters = runtime.NewParameterCodec(scheme)
 // openCluster reads the kubeconfig. It connects to nothing.
 func openCluster(p place) (*cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = p.Kubeconfig
+	if p.Kubeconfig != "" {
+		rules.Precedence, rules.WarnIfAllMissing = filepath.SplitList(p.Kubeconfig), false
+	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: p.Context})
 	cfg, err := loader.ClientConfig()
@@ -75,6 +81,16 @@ func openCluster(p place) (*cluster, error) {
 		if c.Namespace, _, err = loader.Namespace(); err != nil {
 			return nil, err
 		}
+	}
+	if raw, err := loader.RawConfig(); err == nil && len(raw.Clusters) > 0 { // and not the account of a pod
+		files := slices.Clone(rules.Precedence)
+		for i, f := range files {
+			if files[i], err = filepath.Abs(f); err != nil {
+				return nil, err
+			}
+		}
+		c.Kubeconfig = strings.Join(files, string(filepath.ListSeparator))
+		c.Context = cmp.Or(p.Context, raw.CurrentContext)
 	}
 	cfg.UserAgent = "hutch-backend-kubernetes/" + version
 	cfg.QPS = -1 // the server says when it is too much
@@ -99,8 +115,12 @@ func openCluster(p place) (*cluster, error) {
 	return c, nil
 }
 
-// apiTime bounds one call. Those that wait for something on purpose have bounds of their own.
-const apiTime = 30 * time.Second
+// apiTime bounds one call, and askTime one that only asks. Those that wait for something on purpose have bounds of
+// their own.
+const (
+	apiTime = 30 * time.Second
+	askTime = 10 * time.Second
+)
 
 func (c *cluster) createPod(ctx context.Context, pod *core.Pod) (*core.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTime)
@@ -123,7 +143,7 @@ func (c *cluster) getPod(ctx context.Context, name string) (*core.Pod, error) {
 }
 
 func (c *cluster) listPods(ctx context.Context, selector string) ([]core.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	out := &core.PodList{}
 	err := c.pods.Get().Namespace(c.Namespace).Resource("pods").
@@ -225,7 +245,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // may asks the API server for one right in the namespace.
 func (c *cluster) may(ctx context.Context, group, resource, sub, verb string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	review := &auth.SelfSubjectAccessReview{Spec: auth.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &auth.ResourceAttributes{Namespace: c.Namespace, Verb: verb, Group: group,

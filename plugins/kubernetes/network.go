@@ -103,7 +103,7 @@ func witnessFile(c *cluster) string {
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(dir, "hutch", "kubernetes", podName(c.cfg.Host + "/" + c.Namespace)[6:]+".json")
+	return filepath.Join(dir, "hutch", "kubernetes", hashed(c.cfg.Host+"/"+c.Namespace)+".json")
 }
 
 // askWitness makes a pod that reaches all, and asks it.
@@ -128,7 +128,7 @@ func (c *cluster) askWitness(ctx context.Context, cfg *Config) (targets []string
 		defer cancel()
 		err = errors.Join(err, c.deletePod(after, s.pod, s.uid))
 	}()
-	err = s.startPod(ctx, podOptions{name: s.pod, cfg: cfg, network: networkWitness, lease: lease}, quiet, nobody)
+	err = s.startPod(ctx, podOptions{name: s.pod, cfg: brief(cfg), network: networkWitness, lease: lease}, quiet, nobody)
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +143,18 @@ func (c *cluster) askWitness(ctx context.Context, cfg *Config) (targets []string
 	}
 	if targets = strings.Fields(reply.State); len(targets) == 0 {
 		return nil, sdk.Errorf(sdk.ReasonUnsupported, "that the network %q is closed cannot be shown: no pod of the "+
-			"namespace %s reaches the API server, at %s or by its service, so a probe of it proves nothing", networkNone, c.Namespace,
-			c.address()).WithFix("see whether another policy keeps pods with the label %s=%s from it, or take network mode full",
+			"namespace %s reaches the API server, at %s or by its service, so a probe of it proves nothing", networkNone,
+			c.Namespace, c.address()).WithFix("see whether another policy keeps pods with the label %s=%s from it, or take network mode full",
 			labelNetwork, networkWitness)
 	}
 	return targets, nil
+}
+
+// brief is a block for a pod that is soon done with. Should nobody be left to delete it, the next witness does.
+func brief(cfg *Config) *Config {
+	c := *cfg
+	c.Lifetime = min(cfg.Lifetime, cfg.StartTimeout+attachTime)
+	return &c
 }
 
 // newWitnessName is the name of a pod that is no sandbox.

@@ -58,9 +58,9 @@ func podName(id string) string {
 	return strings.TrimRight("hutch-"+short, "-") + "-" + hex.EncodeToString(sum[:5])
 }
 
-// ownerLabel is an owner as a label can hold it.
-func ownerLabel(owner string) string {
-	sum := sha256.Sum256([]byte(owner))
+// hashed is any text as a label or the name of a file can hold it.
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -150,7 +150,7 @@ func newPod(o podOptions) (*core.Pod, error) {
 		if err != nil {
 			return nil, err
 		}
-		pod.Labels[labelSandbox], pod.Labels[labelOwner] = "true", ownerLabel(o.rec.Owner)
+		pod.Labels[labelSandbox], pod.Labels[labelOwner] = "true", hashed(o.rec.Owner)
 		pod.Annotations[recordNote] = string(rec)
 	}
 	return pod, nil

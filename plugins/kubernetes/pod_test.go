@@ -211,8 +211,18 @@ func TestKubeconfigs(t *testing.T) {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
 	c := clusterOf(t, "https://api.example", `"token":"x"`)
-	if c.Namespace != "ns" || c.address() != "api.example:443" {
+	if c.Namespace != "ns" || c.Context != "c" || c.address() != "api.example:443" {
 		t.Errorf("%+v, %s", c.place, c.address())
+	}
+	// What is noted in a handle stays the same when the user's own context becomes another one.
+	t.Setenv("KUBECONFIG", c.Kubeconfig)
+	mine, err := openCluster(place{})
+	if err != nil || mine.place != c.place {
+		t.Errorf("by KUBECONFIG it is %+v, %v; want %+v", mine, err, c.place)
+	}
+	t.Setenv("KUBECONFIG", "/nowhere")
+	if again, err := openCluster(mine.place); err != nil || again.cfg.Host != c.cfg.Host {
+		t.Errorf("afterwards: %+v, %v", again, err)
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://x"}}],"users":[{"name":"u","user":{"as":"admin"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}]}`

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	core "k8s.io/api/core/v1"
 
@@ -22,7 +23,7 @@ import (
 // sandbox is one sandbox of this process.
 type sandbox struct {
 	cluster *cluster
-	place   place // as the block has it
+	place   place
 	pod     string
 	uid     string // "" until it is made
 	rec     record
@@ -256,7 +257,7 @@ func (s *sandbox) connected(ctx context.Context) (*link, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
 		}
-		exit, why := verdict(s.pod, s.look(ctx, 0))
+		exit, why := verdict(s.pod, s.look(ctx, 2*time.Second))
 		switch {
 		case exit != nil:
 			return nil, sdk.Errorf(sdk.ReasonNotFound, "the sandbox %s is gone: %s", s.rec.ID, exit.Evidence)
