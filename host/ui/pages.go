@@ -63,6 +63,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"plural":    plural,
 	"lines":     termsafe.String,
 	"clip":      clip,
+	"text":      text,
 	"networkOf": func(p page, n result.Network, r *runPage) networkPart { return networkPart{p, n, r} },
 	"runsOf":    func(p page, list []store.Info, choose bool) runList { return runList{p.Root, list, choose} },
 	"ended":     func(i store.Info) bool { return i.Kind == store.KindRun && i.State == store.StateFinished },
@@ -479,6 +480,15 @@ func (f *fileDiff) add(l diffLine) {
 		return
 	}
 	f.Lines = append(f.Lines, l)
+}
+
+// text is a text that is written as JSON, as it is; other values stay as they are written.
+func text(value string) string {
+	var s string
+	if json.Unmarshal([]byte(value), &s) == nil && s != "" {
+		return s
+	}
+	return value
 }
 
 func clip(s string) string {

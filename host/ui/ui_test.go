@@ -146,7 +146,7 @@ func TestMachineAndCompare(t *testing.T) {
 	id := w.create("box")
 	a, b := w.sh(id, "echo left"), w.sh(id, "echo '<b>right</b>'; exit 3")
 	w.see("/runs", `name="run" value="`+a+`"`, "Compare what is ticked")
-	w.see("/compare?run="+a+"&run="+b, "exit_code", "left", "&lt;b&gt;right", "hutch compare "+a+" "+b)
+	w.see("/compare?run="+a+"&run="+b, "exit_code", ">left\n<", "&lt;b&gt;right", "hutch compare "+a+" "+b)
 	w.see("/compare?run="+a+"&run="+a, "the same")
 	for path, want := range map[string]int{
 		"/compare": http.StatusBadRequest, "/compare?run=" + a: http.StatusBadRequest, "/compare?run=" + a + "&run=nothing": http.StatusNotFound,
