@@ -225,10 +225,15 @@ func TestAgents(t *testing.T) {
 			workByACP(t, newWorld(t, bin, s), s, agent, flags...)
 		})
 	}
-	for _, agent := range []string{"claude", "codex"} {
+	for _, agent := range []string{"claude", "codex", "gemini", "opencode"} {
 		t.Run(agent+" at a terminal", func(t *testing.T) {
 			t.Parallel()
-			workAtTerminal(t, newWorld(t, bin, newService(t)), agent)
+			s := newService(t)
+			var flags []string
+			if agent == "opencode" {
+				flags = s.secret()
+			}
+			workAtTerminal(t, newWorld(t, bin, s), agent, flags...)
 		})
 	}
 	t.Run("installed in the sandbox", func(t *testing.T) {

@@ -19,7 +19,7 @@ type terminal struct {
 	t    *testing.T
 	tty  *os.File
 	cmd  *exec.Cmd
-	seen []byte // since what was last awaited
+	seen []byte // after what was last awaited
 }
 
 func (w *world) terminal(args ...string) *terminal {
@@ -29,7 +29,7 @@ func (w *world) terminal(args ...string) *terminal {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	bound := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
+	bound := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
 	w.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		tty.Close()
@@ -42,17 +42,15 @@ func (w *world) terminal(args ...string) *terminal {
 // controls are escape sequences, and white space: a program may move the cursor instead of writing it.
 var controls = regexp.MustCompile(`\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[\[(][0-9;?<>=]*[ -/]*[@-~]|\x1b[78=>]|\s`)
 
-// await reads until the program has written one of texts, which it returns.
+// await reads until the program has written one of texts, and returns the one that it wrote first. What it wrote after
+// that is there for the next one.
 func (x *terminal) await(texts ...string) string {
 	x.t.Helper()
 	b := make([]byte, 64<<10)
 	for {
-		plain := controls.ReplaceAllString(string(x.seen), "")
-		for _, text := range texts {
-			if strings.Contains(plain, controls.ReplaceAllString(text, "")) {
-				x.seen = nil
-				return text
-			}
+		if text, rest := first(x.seen, texts); text != "" {
+			x.seen = rest
+			return text
 		}
 		n, err := x.tty.Read(b)
 		if err != nil {
@@ -63,6 +61,28 @@ func (x *terminal) await(texts ...string) string {
 		}
 		x.seen = append(x.seen, b[:n]...)
 	}
+}
+
+// first finds the text that ends first in what was written, without controls, and what follows it.
+func first(written []byte, texts []string) (found string, rest []byte) {
+	var plain []byte
+	var ends []int // of each byte of plain, in written
+	at := 0
+	for _, c := range append(controls.FindAllIndex(written, -1), []int{len(written), len(written)}) {
+		for ; at < c[0]; at++ {
+			plain, ends = append(plain, written[at]), append(ends, at+1)
+		}
+		at = c[1]
+	}
+	end := len(plain) + 1
+	for _, text := range texts {
+		want := controls.ReplaceAllString(text, "")
+		if i := strings.Index(string(plain), want); i >= 0 && i+len(want) < end {
+			end = i + len(want)
+			found, rest = text, written[ends[end-1]:]
+		}
+	}
+	return found, rest
 }
 
 func (x *terminal) send(text string) {
@@ -120,31 +140,46 @@ until test "$hit"; do sleep 0.05; done
 
 // workAtTerminal has an agent's own interface do the task, which is pasted, after Claude's terminal became wider, and
 // ends it by ^C.
-func workAtTerminal(t *testing.T, w *world, agent string) {
-	x := w.terminal("agent", agent)
+func workAtTerminal(t *testing.T, w *world, agent string, flags ...string) {
+	x := w.terminal(append([]string{"agent", agent}, flags...)...)
 	switch agent {
 	case "claude":
 		x.await("Do you want to use this API key?")
 		x.send("1")
 		x.await("bypass permissions on")
+		x.resize(50, 150) // others may drop what is typed while they draw everything again, and show no end of that
+		x.await(strings.Repeat("─", 150))
 	case "codex":
 		x.await("Ask Codex to do anything")
-	}
-	if agent != "codex" { // which may drop what is typed while it draws everything again, and shows no end of that
-		x.resize(50, 150)
-		x.await(strings.Repeat("─", 150))
+	case "gemini":
+		x.await("Authenticated with") // what is typed before may be lost
+		x.await("Type your message")
+	case "opencode":
+		x.await("Ask anything")
 	}
 	x.send("\x1b[200~" + task + "\x1b[201~")
-	x.await(task[len(task)-9:]) // only what differs from what stood there is drawn, and the end stands where nothing did
+	drawn := task[len(task)-9:] // only what differs from what stood there is drawn, and the end stands where nothing did
+	x.await(drawn)
 	x.send("\r")
+	// Gemini CLI takes a return soon after a paste for a line of it, which it draws again, and one of nothing for nothing.
+	for agent == "gemini" && x.await(drawn, "Type your message") == drawn {
+		x.send("\r")
+	}
 	end := "The greeting is written."
 	if agent == "codex" {
 		end = "Worked for" // written together with the answer, or later; before it, codex may drop a ^C
 	}
 	x.await(end)
 	x.send("\x03")
-	if x.await("again to exit", "Conversation interrupted", "Shutting down") != "Shutting down" { // Codex, between two turns
-		x.send("\x03")
+	if agent != "opencode" {
+		said := x.await("again to exit", "Conversation interrupted", "Shutting down", "Request cancelled")
+		if said == "Request cancelled" { // Gemini CLI, which had not seen the end of the answer
+			x.send("\x03")
+			x.await("again to exit")
+		}
+		if said != "Shutting down" { // Codex, between two turns
+			x.send("\x03")
+		}
 	}
 	x.take()
 	if w.greeting() != greeting {
