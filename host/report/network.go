@@ -46,7 +46,7 @@ func Denials(r *result.Result) []string {
 
 // missed says how to allow a name to a run that had no network.
 func missed(r *result.Result) string {
-	const text = "the program looked for a network, and there is none; to allow a name, "
+	const text = "the program looked for a network, which the sandbox lacks; to allow a name, "
 	if r.Sandbox != nil && !r.Kept {
 		return text + "create the sandbox with --allow-host NAME"
 	}

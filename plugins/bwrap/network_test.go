@@ -59,7 +59,7 @@ for kind, to in (socket.SOCK_STREAM, ("127.0.0.1", int(port))), (socket.SOCK_STR
 	}
 }
 
-// TestNetworkMissed looks for a network where there is none, and at what is no look for one.
+// TestNetworkMissed looks for a network in a sandbox without one, and does what is no look for one.
 func TestNetworkMissed(t *testing.T) {
 	s := newSandbox(t, sdk.Spec{Network: sdk.NetworkNone})
 	for script, missed := range map[string]bool{

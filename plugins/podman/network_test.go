@@ -96,7 +96,7 @@ func TestFilteredNetworkIsShared(t *testing.T) {
 	}
 }
 
-// TestNetworkMissed looks for a network where there is none, and at what is no look for one.
+// TestNetworkMissed looks for a network in a sandbox without one, and does what is no look for one.
 func TestNetworkMissed(t *testing.T) {
 	s := newSandbox(t, newBackend(), sdk.Spec{Config: config(t), Network: sdk.NetworkNone}, kept)
 	for script, missed := range map[string]bool{
