@@ -48,8 +48,8 @@ func (d *decisions) note(typ store.EventType, data map[string]any) {
 	d.err = errors.Join(d.err, d.j.chronicle().Event(typ, d.j.secrets.Value(data)))
 }
 
-// open passes rules on to the command until the returned function is called: those that a person wrote into the record, of
-// what the command was denied, and no others. A backend that cannot allow more gets none.
+// open passes rules on to the command until the returned function is called: those that a person wrote into the record,
+// of what the command was denied, and no others. A backend that cannot allow more gets none.
 func (d *decisions) open(ctx context.Context, ex *client.Exec, can bool) (end func()) {
 	if !can {
 		return func() {}

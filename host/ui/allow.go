@@ -41,7 +41,8 @@ func (s *Server) live(ctx context.Context, rec *store.Record) (r *result.Result,
 		_ = json.Unmarshal(raw, &d) // else only what was decided is known
 	}
 	all, opened := traffic(rec)
-	r = &result.Result{ID: rec.ID, Command: d.Command, Network: result.Network{Mode: d.Network.Mode, Allow: d.Network.Allow, Traffic: all}}
+	r = &result.Result{ID: rec.ID, Command: d.Command,
+		Network: result.Network{Mode: d.Network.Mode, Allow: d.Network.Allow, Traffic: all}}
 	f, err := s.pool.Facts(ctx, rec.Backend)
 	can := err == nil && f.Has(sdk.CapAllow)
 	list, more = s.denials(r)

@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 	if strings.Index(home, "card-"+a) > strings.Index(home, "card-"+b) {
 		t.Error("the cards are not in the order in which they were made")
 	}
-	w.see("/sandbox/"+a+"/do", "hutch reset", "hutch rm")
+	w.see("/sandbox/"+a+"/do", "hutch reset", "hutch rm", "(3 paths, ")
 	w.see("/sandbox/"+a, "a.txt", "new/file", "left", "hutch apply left")
 	w.see("/sandbox/"+a+"/file?path="+ref("a.txt"), "Apply this file", ">left<")
 	w.see("/runs", run, "exit 3")
