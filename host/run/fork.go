@@ -80,8 +80,8 @@ func (r *Runner) Fork(ctx context.Context, parent *store.SandboxRecord, b *backe
 // forksAtOnce is how many forks are made at the same time.
 const forksAtOnce = 8
 
-// fork makes the sandbox that box is the record of, from the one that from leads to. The caller calls end, also after an
-// error.
+// fork makes the sandbox that box is the record of, from the one that from leads to. The caller calls end, also after
+// an error.
 func (r *Runner) fork(ctx context.Context, own surroundings, parent store.SandboxInfo, from *sdk.Handle,
 	box *store.SandboxRecord, b *backend.Backend) (end func() error, err error) {
 	keep := *r

@@ -62,7 +62,8 @@ func (s *sandbox) freeze(ctx context.Context, dir string) error {
 		return err
 	}
 	if len(ids) > 0 && filepath.Dir(dir) != layers {
-		return sdk.Errorf(sdk.ReasonConfig, "a fork lies beside what it is a fork of: %s is not in %s", s.dir, filepath.Dir(dir))
+		return sdk.Errorf(sdk.ReasonConfig, "a fork lies beside what it is a fork of: %s is not in %s", s.dir,
+			filepath.Dir(dir))
 	}
 	upper := filepath.Join(dir, "layer", "upper")
 	written, err := os.ReadDir(upper)

@@ -49,10 +49,18 @@ func UseFrozen(layers, id, use string) error {
 
 // SweepFrozen calls remove with each frozen layer in the directory layers that nobody uses.
 func SweepFrozen(layers string, remove func(path string) error) error {
-	found, err := filepath.Glob(filepath.Join(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(layers),
-		"*"+frozenSuffix))
-	if err != nil || len(found) == 0 {
+	entries, err := os.ReadDir(layers)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	var found []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), frozenSuffix) {
+			found = append(found, filepath.Join(layers, e.Name()))
+		}
+	}
+	if len(found) == 0 {
+		return nil
 	}
 	return lockFrozen(layers, func() (err error) {
 		for _, dir := range found {
