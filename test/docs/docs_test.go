@@ -25,7 +25,7 @@ import (
 const root = "../.."
 
 func TestMain(m *testing.M) {
-	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-backend-lima": "plugins/lima", "libexec/hutch/hutch-backend-e2b": "plugins/e2b"}))
+	os.Exit(e2e.Main(m, map[string]string{"libexec/hutch/hutch-backend-podman": "plugins/podman", "libexec/hutch/hutch-backend-lima": "plugins/lima", "libexec/hutch/hutch-backend-e2b": "plugins/e2b", "libexec/hutch/hutch-backend-kubernetes": "plugins/kubernetes"}))
 }
 
 func hutch(t *testing.T, args ...string) *exec.Cmd {
