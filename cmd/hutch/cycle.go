@@ -202,11 +202,8 @@ func ended(id string, i store.Info) error {
 
 // block is the cycle block that is meant, with what the flags say about it.
 func (c *cycleCmd) block(u *ui, s *session.Session, files, names []string) (*runfile.Cycle, error) {
-	conf, err := s.Config()
-	if err != nil {
-		return nil, err
-	}
 	var b *runfile.Cycle
+	var err error
 	if len(files) == 0 {
 		b, err = c.direct()
 	} else {
@@ -220,11 +217,8 @@ func (c *cycleCmd) block(u *ui, s *session.Session, files, names []string) (*run
 		return nil, err
 	}
 	o := run.Overrides{Limits: c.Limits, Network: net}
-	switch {
-	case c.Backend != "":
+	if c.Backend != "" {
 		o.Backends = []string{c.Backend}
-	case len(b.Box.Backends) == 0:
-		o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
 	}
 	b.Box = o.Apply(b.Box)
 	if c.Check != "" {

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hutch-run/hutch/host/diag"
@@ -25,7 +25,7 @@ import (
 )
 
 // direct is the one run of a call without a file.
-func (c *runFlags) direct(s *session.Session, call *call, names []string, forEach bool) ([]*runfile.Definition, error) {
+func (c *runFlags) direct(s *session.Session, call *call, names []string) ([]*runfile.Definition, error) {
 	d := run.Direct{Backend: c.Backend, Command: call.tail, Workdir: c.Workdir, Limits: c.Limits, Mounts: c.mounts()}
 	var inImage json.RawMessage // configuration of the backend
 	switch {
@@ -64,25 +64,6 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 		return nil, err
 	}
 	d.Env, d.Passed, d.Network = o.Env, o.Passed, o.Network
-	if d.Backend == "" && forEach {
-		d.Backend = "each"
-	}
-	var others []*runfile.Backend
-	if d.Backend == "" {
-		names, err := s.DefaultBackends(c.MinIsolation)
-		if err != nil {
-			return nil, err
-		}
-		if len(names) == 0 {
-			return nil, hint(errors.New("a sandbox without a run file needs --backend"),
-				"hutch backend list shows what is installed; backend = \"NAME\" in %s makes one the default",
-				s.Store().Paths().ConfigFile())
-		}
-		d.Backend = names[0]
-		for _, n := range names[1:] {
-			others = append(others, runfile.NewBackend(n))
-		}
-	}
 	switch {
 	case c.Workspace != nil && c.Project != nil:
 		return nil, errors.New("--workspace and --project exclude each other")
@@ -117,33 +98,16 @@ func (c *runFlags) direct(s *session.Session, call *call, names []string, forEac
 	if inImage != nil {
 		def.Backends[0] = runfile.RecordedBackend(d.Backend, inImage)
 	}
-	def.Backends = append(def.Backends, others...)
-	switch {
-	case forEach && c.Backend == "":
-		def.Backends = nil // those that are installed
-	case c.Backend == "" && inImage == nil:
-		def.Given = maps.Clone(def.Given)
-		for i := range def.Backends {
-			def.Given[fmt.Sprintf("backend[%d]", i)] = "the default backends"
-		}
-		if conf, err := s.Config(); err == nil && conf.Backend != "" {
-			def.Given["backend[0]"] = s.Store().Paths().ConfigFile()
-		}
-	}
 	return []*runfile.Definition{def}, nil
 }
 
-// sayDefault says, once for a store, which backends commands run on that name none.
-func sayDefault(u *ui, s *session.Session, d *runfile.Definition) {
-	if d.Given["backend[0]"] != "the default backends" {
+// sayDefault says, once for a store, which backends runs take that name none.
+func sayDefault(u *ui, s *session.Session, isolation string, defs []*runfile.Definition) {
+	names, err := s.DefaultBackends(isolation)
+	conf, confErr := s.Config()
+	if !slices.ContainsFunc(defs, func(d *runfile.Definition) bool { return len(d.Backends) == 0 }) ||
+		err != nil || len(names) == 0 || confErr != nil || conf.Backend != "" || !firstTime(s, "default-backend") {
 		return
-	}
-	if !firstTime(s, "default-backend") {
-		return
-	}
-	var names []string
-	for _, b := range d.Backends {
-		names = append(names, b.Name)
 	}
 	u.note("no backend is named, so the first of %s that works here is used; backend = \"NAME\" in %s chooses one",
 		strings.Join(names, ", "), s.Store().Paths().ConfigFile())

@@ -72,7 +72,7 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	defer done()
 	s.StartFor(files)
 	u.reading.Store(true)
-	defs, err := c.definitions(s, call, false)
+	defs, err := c.definitions(s, call)
 	u.reading.Store(false)
 	if err != nil {
 		return err
@@ -89,13 +89,13 @@ func (c *observeCmd) Run(ctx context.Context, u *ui, call *call) error {
 	if err != nil {
 		return err
 	}
-	open, err := observe.Open(ctx, d, pool.Facts)
-	if err != nil {
-		return err
-	}
 	show := bareShow(u, &runCmd{Output: "text", Quiet: c.Quiet})
 	defer show.restore()
 	runner, err := s.Runner(c.MinIsolation, run.Options{Progress: show.progress})
+	if err != nil {
+		return err
+	}
+	open, err := observe.Open(ctx, runner.WithBackends(d), pool.Facts)
 	if err != nil {
 		return err
 	}

@@ -53,10 +53,6 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 		return err
 	}
 	defer done()
-	conf, err := s.ConfigFor(c.MinIsolation)
-	if err != nil {
-		return err
-	}
 	u.reading.Store(true)
 	loaded, ds := runfile.Load(files, runOptions(s.Store(), c.Var, c.VarFile))
 	u.reading.Store(false)
@@ -74,11 +70,8 @@ func (c *planCmd) Run(ctx context.Context, u *ui) error {
 	refused := false
 	for i, b := range blocks {
 		o := run.Overrides{}
-		switch {
-		case c.Backend != "":
+		if c.Backend != "" {
 			o.Backends = []string{c.Backend}
-		case b.cycle != nil && len(b.def.Backends) == 0:
-			o.Backends = []string{cmp.Or(conf.Backend, "bwrap")}
 		}
 		runner, err := s.Runner(c.MinIsolation, run.Options{Keep: b.cycle != nil})
 		if err != nil {

@@ -253,7 +253,7 @@ func (c *pushCmd) definition(s *session.Session) (*runfile.Definition, error) {
 	}
 	like := &runFlags{Args: args, Var: c.Var, VarFile: c.VarFile, Backend: c.Backend,
 		Limits: runfile.Limits{Timeout: c.Timeout}}
-	defs, err := like.definitions(s, &call{}, false)
+	defs, err := like.definitions(s, &call{})
 	if err != nil {
 		return nil, err
 	}

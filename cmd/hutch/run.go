@@ -144,7 +144,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 	}
 	end := trace.Span("read run files")
 	u.reading.Store(true)
-	defs, err := c.definitions(s, call, c.AllBackends)
+	defs, err := c.definitions(s, call)
 	u.reading.Store(false)
 	end()
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 		idle = nil // the backends are needed again
 	}
 	if !c.Quiet && c.Output != "json" {
-		sayDefault(u, s, defs[0])
+		sayDefault(u, s, c.MinIsolation, defs)
 	}
 	runner, err := s.Runner(c.MinIsolation, run.Options{
 		Ahead: u.host.boxes, Progress: show.progress, Processes: show.table != nil, Trace: trace, TakeBase: review.WriteBase,
@@ -248,10 +248,10 @@ func (c *runCmd) Run(ctx context.Context, u *ui, call *call) error {
 
 // definitions are the runs of this call, from files or from the command after --. For each says that a command is meant
 // for every backend.
-func (c *runFlags) definitions(s *session.Session, call *call, forEach bool) ([]*runfile.Definition, error) {
+func (c *runFlags) definitions(s *session.Session, call *call) ([]*runfile.Definition, error) {
 	files, names := splitOperands(c.Args)
 	if len(files) == 0 {
-		return c.direct(s, call, names, forEach)
+		return c.direct(s, call, names)
 	}
 	if c.Workspace != nil || c.Project != nil || c.Workdir != "" {
 		return nil,

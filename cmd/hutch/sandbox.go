@@ -151,7 +151,7 @@ func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) 
 		if len(c.Var) > 0 || len(c.VarFile) > 0 {
 			return nil, errors.New("--var and --var-file are for run files")
 		}
-		d, err := like.direct(s, &call{tail: []string{"sh"}}, nil, false)
+		d, err := like.direct(s, &call{tail: []string{"sh"}}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (c *createCmd) definition(s *session.Session) (*runfile.Definition, error) 
 	case len(files) > 1 || len(names) > 1:
 		return nil, errors.New("create makes one sandbox: name one run file, and one run in it")
 	}
-	defs, err := like.definitions(s, &call{}, false)
+	defs, err := like.definitions(s, &call{})
 	if err != nil {
 		return nil, err
 	}

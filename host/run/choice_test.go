@@ -188,7 +188,7 @@ func TestDirectAndOverrides(t *testing.T) {
 	if r.Stdout.Text != "2\n"+w.dir+"\n" || r.Name != "sh" || r.File != "" || r.Limits[0].Value != "1m0s" || !r.Limits[0].Asked {
 		t.Errorf("%+v", r)
 	}
-	for _, bad := range []Direct{{Backend: "x"}, {Command: []string{"x"}},
+	for _, bad := range []Direct{{Backend: "x"},
 		{Backend: "x", Command: []string{"x"}, Workspace: "rel"}, {Backend: "x", Command: []string{"x"}, Workspace: "/", Mode: "rw"}} {
 		if _, err := bad.Definition(); err == nil {
 			t.Errorf("%+v was taken", bad)

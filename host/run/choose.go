@@ -60,6 +60,18 @@ func (c *choice) planned() planned {
 	return planned{list, c.recorded()}
 }
 
+// WithBackends is d with the default backends where it names none.
+func (r *Runner) WithBackends(d *runfile.Definition) *runfile.Definition {
+	if len(d.Backends) > 0 {
+		return d
+	}
+	d = Overrides{Backends: r.opt.Defaults}.Apply(d)
+	for i := range d.Backends {
+		d.Given[fmt.Sprintf("backend[%d]", i)] = r.opt.DefaultsFrom
+	}
+	return d
+}
+
 // choose looks at the backends of d in order and takes the first that can do all that is asked. It goes on after it
 // found one only when all is set, for plan.
 func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all bool) (*choice, error) {
@@ -68,8 +80,8 @@ func (r *Runner) choose(ctx context.Context, d *runfile.Definition, tty, all boo
 		c.diags = append(c.diags, checkStore(d, r.opt.Store.Paths(), handover.Dir())...)
 	}
 	if len(d.Backends) == 0 {
-		c.diags = append(c.diags, d.Diagnose("", "the run names no backend", "",
-			`add a block such as backend "bwrap" {}, or say --backend`))
+		c.diags = append(c.diags, d.Diagnose("", "the run names no backend, and no default backend is installed", "",
+			`hutch backend list shows what is installed: add a block such as backend "NAME" {}, or say --backend`))
 		return c, nil
 	}
 	return c, r.goOn(ctx, d, c, tty, all)

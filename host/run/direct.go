@@ -16,7 +16,7 @@ import (
 
 // Direct describes a run that has no run file: `hutch run --backend B -- CMD…`.
 type Direct struct {
-	Backend   string
+	Backend   string // "" takes the default ones
 	Command   []string
 	Script    *runfile.File     // runs in the place of Command
 	Language  string            // of Script; "" goes by its name
@@ -52,11 +52,8 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 	if d.Script == nil && (len(d.Command) == 0 || d.Command[0] == "") {
 		return nil, errors.New("there is no command to run: give it after --")
 	}
-	if d.Backend == "" {
-		return nil, errors.New("there is no backend to run it on: name one with --backend")
-	}
 	def := &runfile.Definition{
-		Name: d.Name, Backends: []*runfile.Backend{runfile.NewBackend(d.Backend)},
+		Name:    d.Name,
 		Command: slices.Clone(d.Command), Env: maps.Clone(d.Env), Workdir: d.Workdir, Limits: d.Limits,
 		Network: d.Network.OrNone(), Outputs: slices.Clone(d.Outputs), Mounts: slices.Clone(d.Mounts), Given: flags,
 	}
@@ -72,6 +69,9 @@ func (d Direct) Definition() (*runfile.Definition, error) {
 		def.Name = path.Base(d.Command[0])
 	}
 	def.Instance = def.Name
+	if d.Backend != "" {
+		def.Backends = []*runfile.Backend{runfile.NewBackend(d.Backend)}
+	}
 	if def.Env == nil {
 		def.Env = map[string]string{}
 	}

@@ -68,7 +68,7 @@ type job struct {
 // When ctx ends the command is stopped (SIGTERM, then SIGKILL), what it left is collected, and the sandbox is destroyed
 // all the same.
 func (r *Runner) Run(ctx context.Context, d *runfile.Definition, s Streams) (*result.Result, error) {
-	return r.run(ctx, d, s, func() {})
+	return r.run(ctx, r.WithBackends(d), s, func() {})
 }
 
 // run is Run; it calls leave once nothing of the run exists any more but its record, which is yet to be completed.

@@ -182,6 +182,7 @@ func (j *job) fulfil(p *place) error {
 func (r *Runner) Create(ctx context.Context, d *runfile.Definition) (*store.SandboxInfo, error) {
 	keep := *r
 	keep.opt.Keep = true
+	d = r.WithBackends(d)
 	j := keep.newJob(d, Streams{})
 	defer j.span.end()
 	c, err := keep.choose(ctx, d, false, false)

@@ -78,6 +78,7 @@ type PlannedLimit struct {
 // Plan says what would run where and why, without making anything. What is wrong with the run is in the plan; the error
 // is the end of ctx.
 func (r *Runner) Plan(ctx context.Context, d *runfile.Definition) (*Plan, error) {
+	d = r.WithBackends(d)
 	c, err := r.choose(ctx, d, false, true)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,10 @@ type Options struct {
 
 	// MinIsolation is the user's own minimum; the stronger one of it and the run's counts. It may be "".
 	MinIsolation sdk.Isolation
+	// Defaults are the names of the backends of a run that names none, in the order in which they are tried; DefaultsFrom
+	// says in a diagnostic where they come from.
+	Defaults     []string
+	DefaultsFrom string
 	// Environ is the environment of the user, as NAME=VALUE: where the registry configuration of installers comes
 	// from. Nothing else of it reaches a sandbox.
 	Environ []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -51,6 +52,10 @@ func (r *Runner) RunAll(ctx context.Context, ds []*runfile.Definition, m Many) (
 	// encoding/json makes its tables of a type when it meets it first; here that need not be at the end of a run.
 	go func() { _, _ = json.Marshal(&result.Result{Error: &result.Failure{}}) }()
 
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i] = r.WithBackends(ds[i])
+	}
 	results := make([]*result.Result, len(ds))
 	var (
 		mu    sync.Mutex

@@ -106,7 +106,14 @@ func (s *Session) complete(isolation string, o run.Options) (run.Options, error)
 		return o, err
 	}
 	o.Store, o.MinIsolation, o.Environ = s.store, conf.MinIsolation, os.Environ()
-	o.Backends, err = s.Pool()
+	if o.Backends, err = s.Pool(); err != nil {
+		return o, err
+	}
+	o.DefaultsFrom = "the default backends"
+	if conf.Backend != "" {
+		o.DefaultsFrom = s.store.Paths().ConfigFile()
+	}
+	o.Defaults, err = s.DefaultBackends(isolation)
 	return o, err
 }
 

@@ -66,20 +66,8 @@ func (s *Server) definition(form url.Values) (def *runfile.Definition, command [
 		return def, append(command, termsafe.ShellWord(source), termsafe.ShellWord(name)), err
 	}
 	command = append(command, "--workspace", termsafe.ShellWord(source))
-	names := []string{backend}
-	if backend == "" {
-		if names, err = s.session.DefaultBackends(""); err != nil {
-			return nil, nil, err
-		}
-		if len(names) == 0 {
-			return nil, nil, errors.New("no default backend is installed: choose one")
-		}
-	}
-	if def, err = (run.Direct{Backend: names[0], Command: []string{"sh"}, Workspace: source}).Definition(); err != nil {
+	if def, err = (run.Direct{Backend: backend, Command: []string{"sh"}, Workspace: source}).Definition(); err != nil {
 		return nil, nil, err
-	}
-	for _, other := range names[1:] {
-		def.Backends = append(def.Backends, runfile.NewBackend(other))
 	}
 	def.Command, def.Name, def.Instance = nil, "", ""
 	return def, command, nil
