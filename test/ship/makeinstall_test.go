@@ -40,7 +40,7 @@ func TestMakeInstall(t *testing.T) {
 	}
 	for name, from := range map[string]string{
 		"bin/hutch": e2e.Hutch(), "libexec/hutch/hutch-backend-bwrap": filepath.Join(e2e.Dir, "libexec/hutch/hutch-backend-bwrap"),
-		"libexec/hutch/hutch-agent": "", "libexec/hutch/hutch-podman-agent": "", "libexec/hutch/hutch-lima-guest": "",
+		"libexec/hutch/hutch-agent": "", "libexec/hutch/hutch-podman-agent": "", "libexec/hutch/hutch-lima-guest": "", "libexec/hutch/hutch-kubernetes-agent": "",
 	} {
 		var program []byte
 		if from != "" {
