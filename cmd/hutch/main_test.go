@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/hutch-run/hutch/internal/gobuild"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -47,8 +48,8 @@ func TestScripts(t *testing.T) { scripts(t, func(*testscript.Env) error { return
 func scripts(t *testing.T, setup func(*testscript.Env) error) {
 	backends := buildBackends(t, "fake")
 	newer := filepath.Join(builds, "newer", "hutch-backend-fake")
-	if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=0.2.0", "-o", newer, "github.com/hutch-run/hutch/plugins/fake").CombinedOutput(); err != nil {
-		t.Fatalf("build a newer backend: %v\n%s", err, out)
+	if err := gobuild.Build(newer, "github.com/hutch-run/hutch/plugins/fake", "-ldflags=-X main.version=0.2.0"); err != nil {
+		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -95,8 +96,8 @@ func buildBackends(t *testing.T, names ...string) string {
 		if _, err := os.Stat(path); err == nil {
 			continue
 		}
-		if out, err := exec.Command("go", "build", "-o", path, "github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
-			t.Fatalf("build backend %s: %v\n%s", name, err, out)
+		if err := gobuild.Build(path, "github.com/hutch-run/hutch/plugins/"+name); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return dir

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/hutch-run/hutch/internal/gobuild"
 )
 
 // Need skips the test where Podman is missing, or cannot run anything, and fails it where HUTCH_TEST_REQUIRE names
@@ -293,10 +295,8 @@ func podman(stdin io.Reader, args ...string) (string, error) {
 // Agent builds the agent's program into dir and returns its path.
 func Agent(dir string) (string, error) {
 	path := filepath.Join(dir, "hutch-podman-agent")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/hutch-run/hutch/plugins/podman/agent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the agent: %w: %s", err, out)
+	if err := gobuild.Build(path, "github.com/hutch-run/hutch/plugins/podman/agent"); err != nil {
+		return "", err
 	}
 	return path, os.Chmod(path, 0o755)
 }

@@ -3,10 +3,11 @@ package testbackend
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/hutch-run/hutch/internal/gobuild"
 )
 
 var (
@@ -27,10 +28,9 @@ func Dir(t testing.TB, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "hutch-backend-"+name),
-		"github.com/hutch-run/hutch/plugins/"+name).CombinedOutput(); err != nil {
+	if err := gobuild.Build(filepath.Join(dir, "hutch-backend-"+name), "github.com/hutch-run/hutch/plugins/"+name); err != nil {
 		os.RemoveAll(dir)
-		t.Fatalf("build backend %s: %v\n%s", name, err, out)
+		t.Fatal(err)
 	}
 	dirs[name] = dir
 	return dir

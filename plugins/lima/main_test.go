@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hutch-run/hutch/internal/gobuild"
 	"github.com/hutch-run/hutch/sdk"
 	"github.com/hutch-run/hutch/sdk/client"
 )
@@ -50,10 +50,8 @@ func build() (dir string, err error) {
 		program: "./guest", filepath.Join(dir, "libexec", "hutch", "hutch-backend-lima"): ".", filepath.Join(dir, "bin", "hutch"): "../../cmd/hutch",
 		filepath.Join(dir, "libexec", "hutch", "hutch-agent"): "../../cmd/hutch-agent",
 	} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", to, pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		if err := gobuild.Build(to, pkg, "-buildvcs=false", "-ldflags=-s -w"); err != nil {
+			return dir, err
 		}
 	}
 	return dir, os.Setenv(testGuestVariable, program)

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/gobuild"
 	"github.com/hutch-run/hutch/sdk/supervise/procstat"
 )
 
@@ -26,8 +28,16 @@ const Ordinary = 42424
 // Dir is where [Main] put bin/hutch and libexec/hutch/….
 var Dir string
 
+// sources looks at them while tests run, which [Main] does not.
+var sources = sync.OnceValue(gobuild.Sources)
+
 // Hutch is the path of the command under test.
-func Hutch() string { return filepath.Join(Dir, "bin", "hutch") }
+func Hutch() string {
+	if err := sources(); err != nil {
+		panic(err)
+	}
+	return filepath.Join(Dir, "bin", "hutch")
+}
 
 // Main builds hutch, its bwrap backend and more (path below Dir -> package) into
 // a directory that every user may enter, runs the tests and removes it.
@@ -50,10 +60,8 @@ func Main(m *testing.M, more map[string]string) int {
 		targets[out] = module + pkg
 	}
 	for out, pkg := range targets {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, out), pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if b, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build %s: %v\n%s", pkg, err, b)
+		if err := gobuild.Build(filepath.Join(dir, out), pkg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}

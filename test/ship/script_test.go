@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"aead.dev/minisign"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/hutch-run/hutch/internal/gobuild"
 	"github.com/hutch-run/hutch/test/e2e"
 )
 
@@ -84,10 +84,8 @@ func buildMinors(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(e2e.Dir, "minors")
 	for _, name := range []string{"older", "fake", "newer"} {
-		cmd := exec.Command("go", "build", "-ldflags", "-X main.name="+name+" -X main.minor="+name, "-o", filepath.Join(dir, "hutch-backend-"+name), "../../plugins/fake")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go build: %v\n%s", err, out)
+		if err := gobuild.Build(filepath.Join(dir, "hutch-backend-"+name), "../../plugins/fake", "-ldflags=-X main.name="+name+" -X main.minor="+name); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return dir

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hutch-run/hutch/internal/gobuild"
 	"github.com/hutch-run/hutch/sdk/supervise/descendants"
 )
 
@@ -99,12 +100,7 @@ func program(t testing.TB) string {
 		if built.dir, built.err = os.MkdirTemp("", "hutch-agent-"); built.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", filepath.Join(built.dir, "agent"), "github.com/hutch-run/hutch/plugins/podman/agent")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build the agent: %w\n%s", err, out)
-		}
-		if built.err == nil {
+		if built.err = gobuild.Build(filepath.Join(built.dir, "agent"), "github.com/hutch-run/hutch/plugins/podman/agent", "-ldflags=-s -w"); built.err == nil {
 			built.err = os.Chmod(built.dir, 0o755)
 		}
 	})
