@@ -6,7 +6,7 @@ language     = "javascript" # where the program is not in PATH
 dependencies = ["opencode-ai"]
 prompt       = ["run"]
 continue     = ["--continue"]
-hosts        = ["api.anthropic.com:443", "api.openai.com:443", "models.dev:443", "opencode.ai:443"]
+hosts        = ["api.anthropic.com:443", "api.openai.com:443", "models.dev:443", "models.opencode.ai:443", "opencode.ai:443"]
 
 key "ANTHROPIC_API_KEY" {
   hosts = ["api.anthropic.com"]
