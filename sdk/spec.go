@@ -256,7 +256,7 @@ type Layers struct {
 	Frozen []string
 }
 
-// Written are the directories with what was written, from the top; without Upper there are none.
+// Written are the directories with what was written, from the top: nil without Upper.
 func (l *Layers) Written() []string {
 	if l.Upper == "" {
 		return nil
